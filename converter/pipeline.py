@@ -153,8 +153,8 @@ def convert(
             says about quantisation.
         quantize: "int8" quantises, "none" demands a model that is already quantised, "auto" keeps
             the scales of a quantised model and quantises the rest.
-        calibration: .npz file or samples (one mapping of input name to array each); by default
-            FILE.calibration.npz beside the model, else seeded random numbers with a warning.
+        calibration: .npz file or samples (one mapping of input name to array each; a generator will do); by
+            default FILE.calibration.npz beside the model, else seeded random numbers with a warning.
         dims: sizes of symbolic dimensions.
         cut: tensors to take as inputs and outputs.
         states: outputs that are inputs of the next run, by the names in the file; with such a model,

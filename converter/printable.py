@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from itertools import count
 
 _RULING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -35,3 +35,21 @@ def free_name(wanted: str, taken: Container[str]) -> str:
     """
     names = (f"{wanted}_{number}" for number in count(2))
     return next(name for name in names if name not in taken) if wanted in taken else wanted
+
+
+class FreshNames:
+    """Names for what is made beside a model: none is that of something else in it."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def new(self, wanted: str) -> str:
+        """The name, or with a number.
+
+        >>> fresh = FreshNames(["a"])
+        >>> fresh.new("a"), fresh.new("b"), fresh.new("b")
+        ('a_2', 'b', 'b_2')
+        """
+        name = free_name(wanted, self._taken)
+        self._taken.add(name)
+        return name

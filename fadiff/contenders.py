@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,19 +79,30 @@ def runtime_outputs(conversion: Conversion, inputs: Arrays, per_channel: bool, p
     with scratch_folder() as folder:
         source, quantised = folder / "float.onnx", folder / "int8.onnx"
         onnx.save(_at_least_13(conversion.float_model), source)
-        quantize_static(
-            source,
-            quantised,
-            Reader(),
-            per_channel=per_channel,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=CalibrationMethod.MinMax,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
-        )
+        with _quiet():
+            quantize_static(
+                source,
+                quantised,
+                Reader(),
+                per_channel=per_channel,
+                activation_type=QuantType.QInt8,
+                weight_type=QuantType.QInt8,
+                calibrate_method=CalibrationMethod.MinMax,
+                extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
+            )
         session = reference_session(onnx.load(quantised))
     states = onnx_states(conversion.graph)
     return run_vectors(session, inputs, (), states, lambda done: progress(f"{label}: {done}"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """ONNX Runtime's quantiser logs advice that the user has no use for."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _at_least_13(model: onnx.ModelProto) -> onnx.ModelProto:

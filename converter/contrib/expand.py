@@ -13,8 +13,10 @@ from fadiff.converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSE
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.program import static_shapes
+from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
+from fadiff.converter.read.reserved import names_in
 from fadiff.converter.read.runtime import open_session, session_options
 
 _BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
@@ -41,6 +43,7 @@ def expand_contrib(model: onnx.ModelProto) -> Expansion:
     constants = constant_tensors(graph)
     producers = {value: node for node in graph.node for value in node.output if value}
     opset = opset_of(model)
+    fresh = FreshNames(names_in(graph))
     names: set[str] = set()
     kept: list[NodeProto] = []
     done: set[str] = set()
@@ -57,7 +60,7 @@ def expand_contrib(model: onnx.ModelProto) -> Expansion:
         if entry is None or problem is not None:
             kept.append(node)
             continue
-        nodes = Nodes(node.name, opset)
+        nodes = Nodes(node.name, opset, fresh)
         entry.write(nodes, call)
         kept.extend(nodes.nodes)
         graph.initializer.extend(nodes.constants)

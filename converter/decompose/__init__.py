@@ -12,7 +12,9 @@ from fadiff.converter.decompose.masks import blank, blank_out, find_blanks, find
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.decompose.table import DECOMPOSITIONS, find, reason
 from fadiff.converter.ir.program import Program
+from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.reserved import names_in
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
 
@@ -27,10 +29,11 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
     masks = find_masks(model, program, samples)
     guards = find_guards(program, masks)
     blanks = find_blanks(model, program, samples, masks)
+    fresh = FreshNames(names_in(graph))
     done: set[str] = set()
     kept: list[onnx.NodeProto] = []
     for proto, node in zip(graph.node, program.nodes, strict=True):
-        nodes = Nodes(node.name, node.version)
+        nodes = Nodes(node.name, node.version, fresh)
         entry = find(node)
         if node.name in masks:
             blank(nodes, program, node, masks[node.name])

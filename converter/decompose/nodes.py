@@ -8,21 +8,24 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from fadiff.converter.printable import FreshNames
+
 _AXES_AS_INPUT = {"ReduceSum": 13}
 _OTHER_REDUCTIONS = 18
 _SLICES_BY_INPUTS = 10
 
 
 class Nodes:
-    """New nodes and constants in place of `name`, in the opset of the model.
+    """New nodes and constants in place of `name`, in the opset of the model; `fresh` names them.
 
     Attributes:
         nodes: in the order of their making, which is topological.
         constants: new initializers.
     """
 
-    def __init__(self, name: str, opset: int) -> None:
+    def __init__(self, name: str, opset: int, fresh: FreshNames) -> None:
         self.name = name
+        self.fresh = fresh
         self.opset = opset
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
@@ -34,8 +37,8 @@ class Nodes:
 
     def ops(self, op: str, count: int, *inputs: str, label: str = "", **attributes: Any) -> list[str]:
         """One node with `count` outputs."""
-        name = f"{self.name}.{label or op}_{len(self.nodes)}"
-        outputs = [f"{name}.out{i}" if i else f"{name}.out" for i in range(count)]
+        name = self.fresh.new(f"{self.name}.{label or op}_{len(self.nodes)}")
+        outputs = [self.fresh.new(f"{name}.out{i}" if i else f"{name}.out") for i in range(count)]
         self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, **attributes))
         return outputs
 
@@ -44,7 +47,7 @@ class Nodes:
         array = np.asarray(array, order="C")
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._known:
-            self._known[key] = f"{self.name}.{label}_{len(self.constants)}"
+            self._known[key] = self.fresh.new(f"{self.name}.{label}_{len(self.constants)}")
             self.constants.append(numpy_helper.from_array(array, self._known[key]))
         return self._known[key]
 
@@ -59,7 +62,8 @@ class Nodes:
     def give(self, value: str, output: str) -> None:
         """`value` is what the replaced node gave as `output`."""
         if output:
-            self.nodes.append(helper.make_node("Identity", [value], [output], name=f"{self.name}.{output}"))
+            name = self.fresh.new(f"{self.name}.{output}")
+            self.nodes.append(helper.make_node("Identity", [value], [output], name=name))
 
     # frequent operators --------------------------------------------------------------------
 

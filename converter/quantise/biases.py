@@ -96,12 +96,10 @@ def weight_shift(
         name, head = product.weight, nodes[product.step.head.outputs[0]]
         content = quantisation.weights[name]
         lost = program.constants[name] - content.data.astype(np.float32) * np.float32(content.scale)
-        bare = onnx.NodeProto()
-        bare.CopyFrom(head)
-        del bare.input[2:]
         feeds = {product.step.source: means[product.step.source], name: lost}
-        (shifts,) = run_nodes([bare], [feeds], [bare.output[0]], like=model)
-        found[product.step.name] = mean_of_channels(shifts[bare.output[0]], product.axis)
+        feeds.update((bias, np.zeros_like(program.constants[bias])) for bias in head.input[2:3] if bias)
+        (shifts,) = run_nodes([head], [feeds], [head.output[0]], like=model)
+        found[product.step.name] = mean_of_channels(shifts[head.output[0]], product.axis)
     return found
 
 

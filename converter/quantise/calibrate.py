@@ -41,6 +41,10 @@ class CalibrationData:
     recorded: bool = False
     """The data brings the states itself: samples need not be consecutive."""
 
+    def __post_init__(self) -> None:
+        if self.given is not None and not isinstance(self.given, (str, Path)):
+            self.given = list(self.given)  # (a generator has its samples once)
+
     def read(self, program: Program, model: onnx.ModelProto, weights: StoredWeights) -> Samples:
         """The samples for a normalised model, none where there are none.
 

@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from fadiff.converter.ir.operators import UNARY
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.channels import (
     PRODUCTS,
     are_owned,
@@ -31,6 +32,7 @@ from fadiff.converter.quantise.channels import (
     output_axis,
     outputs_first,
 )
+from fadiff.converter.read.reserved import names_in
 
 _COLUMNS = 16
 _FINER = 2.0
@@ -88,6 +90,8 @@ class _Editor:
         self.graph, self.program = model.graph, program
         self.arrays: dict[str, np.ndarray] = dict(program.constants)
         self._changed: set[str] = set()
+        self._fresh = FreshNames(names_in(model.graph))
+        self._parts: dict[tuple[str, int], str] = {}
 
     def permute(self, space: _Space, order: np.ndarray) -> None:
         """Channels in another order: in all that makes them, and in what reads them."""
@@ -114,8 +118,9 @@ class _Editor:
         for number, span in enumerate(pairwise(places)):
             for link in chain:
                 made += self._part(link, nodes[link.outputs[0]], number, span, axis)
-        parts = [f"{result}.{number}" for number in range(len(places) - 1)]
-        made.append(helper.make_node("Concat", parts, [result], name=f"{product.name}.parts", axis=axis))
+        parts = [self._named(result, number) for number in range(len(places) - 1)]
+        name = self._fresh.new(f"{product.name}.parts")
+        made.append(helper.make_node("Concat", parts, [result], name=name, axis=axis))
         for link in chain:
             self.graph.node.remove(nodes[link.outputs[0]])
         for offset, node in enumerate(made):
@@ -129,6 +134,12 @@ class _Editor:
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
 
+    def _named(self, whole: str, number: int) -> str:
+        """What a part of a node or value is called."""
+        if (whole, number) not in self._parts:
+            self._parts[whole, number] = self._fresh.new(f"{whole}.{number}")
+        return self._parts[whole, number]
+
     def _part(
         self, link: Node, proto: onnx.NodeProto, number: int, span: tuple[int, int], axis: int
     ) -> list[onnx.NodeProto]:
@@ -137,36 +148,36 @@ class _Editor:
         channels = self.program.shapes[link.outputs[0]][axis]
         out, made = onnx.NodeProto(), []
         out.CopyFrom(proto)
-        out.name = f"{link.name}.{number}"
+        out.name = self._named(link.name, number)
         for i, name in enumerate(link.inputs):
             array = self.arrays.get(name)
             if array is None:
-                out.input[i] = name if link.op in PRODUCTS else f"{name}.{number}"
+                out.input[i] = name if link.op in PRODUCTS else self._named(name, number)
             elif array.size > 1:
                 weighs = i == 1 and link.op in PRODUCTS
                 along = output_axis(link) if weighs else array.shape.index(channels)
                 out.input[i] = self._slice(name, number, array, along, span)
         if link.op == "Conv" and link.attributes.get("group", 1) > 1:
-            whole, part = link.inputs[0], f"{out.name}.in"
+            whole, part = link.inputs[0], self._fresh.new(f"{out.name}.in")
             made.append(self._slicing(whole, part, span, out.name))
             out.input[0] = part
             for attribute in out.attribute:
                 if attribute.name == "group":
                     attribute.i = last - first
-        out.output[0] = f"{link.outputs[0]}.{number}"
+        out.output[0] = self._named(link.outputs[0], number)
         self._declare(out.output[0], link.outputs[0], axis, last - first)
         return [*made, out]
 
     def _slicing(self, whole: str, part: str, span: tuple[int, int], name: str) -> onnx.NodeProto:
         bounds = []
         for word, value in (("from", span[0]), ("to", span[1]), ("axis", 1)):
-            bounds.append(f"{part}.{word}")
+            bounds.append(self._fresh.new(f"{part}.{word}"))
             self._set(bounds[-1], np.array([value], np.int64))
         self._declare(part, whole, 1, span[1] - span[0])
         return helper.make_node("Slice", [whole, *bounds], [part], name=f"{name}.slice")
 
     def _slice(self, name: str, number: int, array: np.ndarray, axis: int, span: tuple[int, int]) -> str:
-        part = f"{name}.{number}"
+        part = self._named(name, number)
         self._set(part, np.take(array, range(*span), axis))
         return part
 

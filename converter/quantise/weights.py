@@ -27,6 +27,8 @@ from fadiff.converter.quantise.zeros import Zeros, shifted
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
 _MOST_BIAS_STEPS = 2.0**30
+_LEAST_UNIT = 2.0**-120
+"""Of sums: weights too small for it are zero."""
 _HUGE = 1e30
 """Larger constants, infinity too, saturate wherever they go: ratios of scales stay finite in float32."""
 
@@ -167,7 +169,8 @@ def quantise(
                 weights[name] = integers.quantised(name, array, scale, lowest, on_disk=on_disk)
         bias = _bias(program, step)
         if bias is not None:
-            accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
+            unit = np.float32(scales[step.source]) * _product_scale(weights, step.head)
+            accumulator = unit or np.float32(_LEAST_UNIT)  # (scales of a file may multiply to zero)
             limit = 2**31 - 1
             corrected = bias + (corrections or {}).get(step.name, 0.0)
             steps_of_bias = np.rint(corrected / float(accumulator))
@@ -192,6 +195,8 @@ def _make_room_for_biases(
     for step in steps:
         bias = _bias(program, step)
         name = next((v for v in step.head.inputs[:2] if v in weight_scales), "")
+        if name and name not in known:  # a product of scales that float32 can hold
+            weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source])
         largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
         if not name or name in known or not np.isfinite(largest) or largest == 0:
             continue

@@ -13,8 +13,10 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from fadiff.converter.ir.program import static_shapes
+from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.fold import constant_sizes, constant_tensors, fold_constants
 from fadiff.converter.read.opsets import opset_of
+from fadiff.converter.read.reserved import names_in
 
 _CONTROL = ("If", "Loop", "Scan")
 _DEEPEST = 16
@@ -57,6 +59,7 @@ class _Inliner:
         self.shapes = _shapes(model.graph)
         self.nodes: list[NodeProto] = []
         self.constants = constant_tensors(model.graph)
+        self.fresh = FreshNames(names_in(model.graph))
 
     def inline(self) -> bool:
         """Whether anything was inlined."""
@@ -78,13 +81,17 @@ class _Inliner:
     def _value(self, name: str) -> np.ndarray | None:
         return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
 
-    def _constant(self, name: str, array: np.ndarray | np.generic) -> str:
+    def _constant(self, wanted: str, array: np.ndarray | np.generic) -> str:
+        name = self.fresh.new(wanted)
         self.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def _node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
         return output
+
+    def _new(self, op: str, inputs: list[str], wanted: str, **attributes: Any) -> str:
+        return self._node(op, inputs, self.fresh.new(wanted), **attributes)
 
     def _copy(
         self, body: GraphProto, prefix: str, given: Mapping[str, str], constants: Mapping[str, str]
@@ -96,11 +103,11 @@ class _Inliner:
         names = {**given, **constants}
         nodes = [node for node in body.node if not names.keys() & set(node.output)]
         for node in nodes:
-            names.update((value, f"{prefix}{value}") for value in node.output if value)
+            names.update((value, self.fresh.new(f"{prefix}{value}")) for value in node.output if value)
         for node in nodes:
             copied = NodeProto()
             copied.CopyFrom(node)
-            copied.name = f"{prefix}{node.name or node.output[0]}"
+            copied.name = self.fresh.new(f"{prefix}{node.name or node.output[0]}")
             _rename(copied, names)
             self.nodes.append(copied)
         return [names.get(value.name, value.name) for value in body.output]
@@ -109,7 +116,7 @@ class _Inliner:
         """Constants of a body, once in the main graph for all its steps; their names there."""
         names = {}
         for name, tensor in constant_tensors(body).items():
-            names[name] = f"{prefix}{name}"
+            names[name] = self.fresh.new(f"{prefix}{name}")
             copy = self.graph.initializer.add()
             copy.CopyFrom(tensor)
             copy.name = names[name]
@@ -178,7 +185,7 @@ class _Inliner:
             slices = []
             for i, value in enumerate(scanned):
                 at = self._constant(f"{prefix}at{i}", np.int64(steps - 1 - t if backwards_in[i] else t))
-                slices.append(self._node("Gather", [value, at], f"{prefix}slice{i}", axis=axes_in[i]))
+                slices.append(self._new("Gather", [value, at], f"{prefix}slice{i}", axis=axes_in[i]))
             given = dict(zip([v.name for v in body.input], [*states, *slices], strict=True))
             results = self._copy(body, prefix, given, constants)
             states = results[: len(states)]
@@ -202,10 +209,10 @@ class _Inliner:
             out = f"{name}.{t}"
             if self.opset >= _AXES_AS_INPUT:
                 axes = self._constant(f"{out}.axes", np.asarray([axis], np.int64))
-                parts.append(self._node("Unsqueeze", [value, axes], out))
+                parts.append(self._new("Unsqueeze", [value, axes], out))
             else:
-                parts.append(self._node("Unsqueeze", [value], out, axes=[axis]))
-        return self._node("Concat", parts, name, axis=axis)
+                parts.append(self._new("Unsqueeze", [value], out, axes=[axis]))
+        return self._new("Concat", parts, name, axis=axis)
 
 
 def _listed(attributes: Mapping[str, object], name: str, count: int) -> list[int]:

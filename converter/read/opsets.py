@@ -8,7 +8,7 @@ from onnx import NodeProto, helper, numpy_helper
 from fadiff.converter.errors import ModelError, one_line
 
 _OLDEST_OPSET = 10  # the first with QuantizeLinear
-_UPGRADED_OPSET = 13
+_CANONICAL_OPSET = 13  # older files are brought to it
 _KNOWN_OPSETS = (23, 26)  # of the oldest ONNX Runtime that we support, and of today's
 _COUNTS_SPLITS = 18  # Split with num_outputs
 _BROADCASTS_TO_CHANNELS = 7  # PRelu before this opset: one slope per channel, whatever the rank
@@ -20,7 +20,8 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model under an opset between 10 and the newest that ONNX Runtime knows.
+    """The model under an opset between 13 and the newest that ONNX Runtime knows (as it is where onnx cannot
+    upgrade 10, 11 or 12).
 
     Raises:
         ModelError: an old opset that onnx cannot upgrade, or operators that came after the installed onnx.
@@ -38,13 +39,15 @@ def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
             known for known in _KNOWN_OPSETS if known < version and _means_the_same(model, version, known)
         )
         entry.version = next(fitting, version)
-    if entry.version >= _OLDEST_OPSET:
+    if entry.version >= _CANONICAL_OPSET:
         return model
     if entry.version < _BROADCASTS_TO_CHANNELS:
         _shape_slopes(model)
     try:
-        return onnx.version_converter.convert_version(model, _UPGRADED_OPSET)
+        return onnx.version_converter.convert_version(model, _CANONICAL_OPSET)
     except Exception as error:
+        if entry.version >= _OLDEST_OPSET:
+            return model
         raise ModelError(
             f"{file}: opset {entry.version} is older than {_OLDEST_OPSET} and cannot be upgraded "
             f"({one_line(error)}); export it again with a newer opset"

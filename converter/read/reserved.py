@@ -46,6 +46,11 @@ def free_reserved_names(file: str, model: onnx.ModelProto) -> None:
             _rename(part, names)
 
 
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """All names of nodes and values, those of loops and branches, too."""
+    return {name for part in _graphs(graph) for name in (*_values(part), *(node.name for node in part.node))}
+
+
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """The graph and those of its loops and branches."""
     yield graph

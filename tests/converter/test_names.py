@@ -86,3 +86,44 @@ def test_inputs_called_as_the_quantised_model_calls_its_own_are_refused(tmp_path
     onnx.save(model_of(nodes, {"x": (3, 4), "x.q": (3, 4)}, {"y": None}, {}), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"inputs or outputs x and x\.q: .* the q of the first; rename it"):
         convert(tmp_path / "m.onnx", calibrate=False)
+
+
+def _hardmax(value: str) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Relu", ["x"], [value], name="a"),
+        helper.make_node("Hardmax", [value], ["y"], name="h", axis=1),
+    ]
+    return model_of(nodes, {"x": (2, 5)}, {"y": None})
+
+
+def _looped(value: str) -> onnx.ModelProto:
+    shape = (2, 3)
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "one"], ["t"]), helper.make_node("Identity", ["c"], ["co"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ()),
+            helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, shape),
+        ],
+        [
+            helper.make_tensor_value_info("co", onnx.TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, shape),
+        ],
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], [value], name="a"),
+        helper.make_node("Loop", ["n", "go", value], ["z"], name="L", body=body),
+        helper.make_node("Add", ["z", value], ["y"], name="s"),
+    ]
+    constants = {"n": np.array(2), "go": np.array(True), "one": np.ones(3, np.float32)}
+    return model_of(nodes, {"x": shape}, {"y": None}, constants)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [_hardmax("h.ArgMax_0.out"), _hardmax("h.y"), _looped("L/0/t"), _looped("L/one"), _looped("L/go")],
+)
+def test_values_called_as_passes_call_theirs(model: onnx.ModelProto, tmp_path: Path) -> None:
+    """What is written in place of a node has names of its own."""
+    assert check(model, tmp_path).lsb_to_quantized <= 1

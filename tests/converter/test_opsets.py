@@ -79,3 +79,30 @@ def test_equal_parts_of_an_export_to_an_older_opset(tmp_path: Path) -> None:
     ]
     checked = check(model_of(nodes, {"x": (2, 6, 4)}, {"y": None}, opset=17), tmp_path)
     assert checked.lsb_to_quantized <= 1 and checked.sqnr_db > 30
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_a_gemm_that_needs_its_bias_is_calibrated(version: int, tmp_path: Path) -> None:
+    """Before opset 11 a Gemm has three inputs; nine samples judge, and correct biases."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "v", "c"], ["y"], transB=1),
+    ]
+    constants = {"w": weights(1, 32, 16), "b": weights(2, 32), "v": weights(3, 8, 32), "c": weights(4, 8)}
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, {"x": (1, 16)}, {"y": None}, constants, opset=version), path)
+    conversion = convert(path, calibration=({"x": weights(i, 1, 16)} for i in range(9)))
+    assert conversion.float_model.opset_import[0].version == 13
+    assert len(conversion.samples) == 9 and not conversion.random_calibration  # (a generator gives them once)
+    assert any("correct" in line or "biases" in line for line in conversion.rewrites)
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_too_small_for_a_scale(tmp_path: Path) -> None:
+    """What they add up to is nothing beside the bias; nobody hears of a division by zero."""
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    constants = {"w": weights(1, 16, 8) * np.float32(1e-36), "b": np.zeros(8, np.float32)}
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of([node], {"x": (1, 16)}, {"y": None}, constants), path)
+    convert(path, calibration=[{"x": weights(i, 1, 16) * np.float32(1e-20)} for i in range(9)])
