@@ -195,7 +195,7 @@ def _make_room_for_biases(
     for step in steps:
         bias = _bias(program, step)
         name = next((v for v in step.head.inputs[:2] if v in weight_scales), "")
-        if name and name not in known:  # a product of scales that float32 can hold
+        if step.head.op in WEIGHTED and name and name not in known:  # their product is one that float32 holds
             weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source])
         largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
         if not name or name in known or not np.isfinite(largest) or largest == 0:
