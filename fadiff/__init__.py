@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,8 +44,14 @@ if TYPE_CHECKING:
     from fadiff.predictor import load as load
     from fadiff.search import SearchOptions as SearchOptions
 
+if (Path(__file__).parent / "converter").is_file():
+    raise ImportError(
+        f"{Path(__file__).parent} has files where symbolic links should be: clone with "
+        "`git clone -c core.symlinks=true` (on Windows: in developer mode), or install the wheel"
+    )
+
 _NAMES = {
-    "converter": ("Conversion", "Graph", "ModelError", "convert"),
+    "fadiff.converter": ("Conversion", "Graph", "ModelError", "convert"),
     "fadiff.costmodel.group.fusion": ("ScheduleError",),
     "fadiff.costmodel.mapping.mapping": ("Mapping",),
     "fadiff.costmodel.schedule.evaluate": ("NetworkCost", "evaluate"),
@@ -57,12 +64,12 @@ _NAMES = {
     ),
     "fadiff.costmodel.target.params_header": ("target_from_header",),
     "fadiff.costmodel.target.target": ("Target", "TargetError", "load_target"),
-    "emulator": ("VerifyReport", "verify"),
+    "fadiff.emulator": ("VerifyReport", "verify"),
     "fadiff.errors": ("InputError",),
     "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile"),
     "fadiff.predictor": ("Predictor", "load"),
     "fadiff.search": ("SearchOptions",),
-    "optimizer": ("SearchResult", "optimize"),
+    "fadiff.optimizer": ("SearchResult", "optimize"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 if not TYPE_CHECKING:

@@ -27,6 +27,7 @@ from fadiff.commands.evaluate import evaluate
 from fadiff.commands.inspect import inspect
 from fadiff.commands.measure import measure
 from fadiff.commands.report import report
+from fadiff.commands.sample import sample
 from fadiff.commands.sweep import sweep
 from fadiff.commands.targets import targets
 from fadiff.commands.timeloop import timeloop
@@ -90,6 +91,7 @@ for _command in (
     codesign,
     report,
     timeloop,
+    sample,
     doctor,
     completion,
 ):

@@ -15,6 +15,17 @@ BAD_INPUT: Final = 2
 INTERNAL: Final = 3
 
 
+EXTRAS: Final = {
+    "torch": "torch",
+    "onnxscript": "torch",
+    "sklearn": "samples",
+    "optuna": "baselines",
+    "pymoo": "baselines",
+    "distributed": "cluster",
+}
+"""Optional packages, by the name they are imported by, and the extra that brings them."""
+
+
 class InputError(BadInput):
     """Of a command or its files."""
 
@@ -33,13 +44,24 @@ def naming(file: str | Path, on: str = "") -> Iterator[None]:
 
 def is_bad_input(error: BaseException) -> bool:
     """Whether `error` is the user's to mend (exit code 2) and not a bug of ours (3)."""
-    return isinstance(error, BadInput | MemoryError | OSError)
+    return isinstance(error, BadInput | MemoryError | OSError) or _is_optional(error)
+
+
+def _is_optional(error: BaseException) -> bool:
+    return isinstance(error, ModuleNotFoundError) and error.name in EXTRAS
+
+
+def remedy(package: str) -> str:
+    """What to do where an optional package is not installed."""
+    return f"this needs {package}: pip install 'fadiff[{EXTRAS[package]}]'"
 
 
 def one_line(error: BaseException) -> str:
     """The message for the terminal; an OSError is put in order as 'file: reason'."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return remedy(error.name)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}; give smaller --dim sizes" if str(error) else "not enough memory"
     return str(error) or type(error).__name__

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from fadiff.console import Console, duration
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.errors import InputError
+from fadiff.errors import InputError, one_line, remedy
 from fadiff.optimizer import SearchResult, Settings, optimize
 from fadiff.optimizer.finish.copies import with_copies
 from fadiff.optimizer.finish.issue import with_issues
@@ -54,9 +55,13 @@ def find_schedule(
         try:
             found = optimize(graph, target, search, progress=console.update, solved=solved)
         except ImportError as error:
-            raise InputError(str(error)) from error
+            raise InputError(one_line(error)) from error
     if found.settled is not None and found.settled < 1:
-        console.note(f"enumeration decided {found.settled:.0%} of the layers, descent worked on the rest")
+        decided = f"enumeration decided {found.settled:.0%} of the layers"
+        if find_spec("torch"):
+            console.note(f"{decided}, descent worked on the rest")
+        else:
+            console.warn(f"{decided}; descent could better the rest: {remedy('torch')}")
     return found
 
 

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
-from fadiff.errors import InputError
+from fadiff.errors import InputError, one_line
 
 Calls = Sequence[tuple[Any, ...]]
 Ended = tuple[int, Any]
@@ -38,7 +38,7 @@ def workers(jobs: int, cluster: str | None) -> Iterator[Submit]:
         try:
             from distributed import Client, as_completed
         except ImportError as error:
-            raise InputError("--cluster needs Dask: pip install 'fadiff[cluster]'") from error
+            raise InputError(f"--cluster: {one_line(error)}") from error
         try:
             client = Client(cluster, timeout="20s")
         except (OSError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified, layerwise
 from fadiff.optimizer.cut.problem import Problem
 
@@ -14,7 +16,7 @@ def auto(problem: Problem) -> Certified:
 
     Groups are priced best first until a proof, or `CERTIFIED_FRONTS` fronts or a share of the time budget.
     Layers of groups that the bound counts by their floors are then open: descent gets these, with whatever
-    may fuse with them, and starts from the best schedule known.
+    may fuse with them, and starts from the best schedule known.  Without PyTorch that schedule is the result.
     """
     layerwise(problem)
     certificate = Certificate(problem)
@@ -24,6 +26,8 @@ def auto(problem: Problem) -> Certified:
     problem.say(f"enumeration settled {layers - len(found.open)} of {layers} layers")
     open_groups = any(map(found.open.intersection, problem.candidates))
     if found.complete or not open_groups or problem.is_past_limit:  # (a budget has a share left for descent)
+        return found
+    if find_spec("torch") is None:
         return found
     from fadiff.optimizer.gradient.joint import descend_and_certify
 

@@ -86,7 +86,7 @@ def train(module: nn.Module, generator: torch.Generator) -> HeldOut:
     """Train `module` in place on 1200 images; equal generators give equal weights.
 
     Raises:
-        ValueError: scikit-learn is not installed.
+        ImportError: scikit-learn, which the images come with, is not installed.
     """
     images, labels = _digits()
     order = torch.randperm(len(images), generator=generator)
@@ -102,10 +102,8 @@ def train(module: nn.Module, generator: torch.Generator) -> HeldOut:
 
 
 def _digits() -> tuple[Tensor, Tensor]:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ValueError("the images come with scikit-learn: pip install scikit-learn") from error
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     return torch.tensor(data.images[:, None] / 16, dtype=torch.float32), torch.tensor(data.target)
 

@@ -106,10 +106,7 @@ def codesign(
     stage = f"searching {len(designs.feasible):,} designs of at most {limit:g} mm2"
     with console.stage(stage), SolvedLayers(cache) as solved:
         scorer = Scorer(graphs, designs, options, seconds, solved=solved, say=console.update)
-        try:
-            search(scorer, method, seed)  # type: ignore[arg-type]
-        except ImportError as error:
-            raise InputError(str(error)) from error
+        search(scorer, method, seed)  # type: ignore[arg-type]
     front = pareto(scorer.found)
     if out is not None:
         write_folder(out, scorer)

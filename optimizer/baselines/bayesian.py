@@ -18,12 +18,10 @@ def bayesian(problem: Problem) -> Partition:
     """The best schedule of a Bayesian search.
 
     Raises:
-        ImportError: optuna is not installed; the message names the extra.
+        ImportError: optuna is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError("method bayesian needs optuna: pip install 'fadiff[baselines]'") from error
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def study(stage: Stage) -> None:

@@ -19,12 +19,10 @@ def genetic(problem: Problem) -> Partition:
     """The best schedule of a genetic search.
 
     Raises:
-        ImportError: pymoo is not installed; the message names the extra.
+        ImportError: pymoo is not installed.
     """
-    try:
-        import pymoo  # noqa: F401
-    except ImportError as error:
-        raise ImportError("method genetic needs pymoo: pip install 'fadiff[baselines]'") from error
+    import pymoo  # noqa: F401
+
     return Population(problem).run(_evolve)
 
 

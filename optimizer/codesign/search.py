@@ -125,10 +125,8 @@ def _score_all(scorer: Scorer, designs: Sequence[Sizes]) -> None:
 
 def _bayesian(scorer: Scorer, seed: int) -> None:
     """Designs beyond the area are told as bad at once, without a search."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError("method bayesian needs optuna: pip install 'fadiff[baselines]'") from error
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
     counts = {name: len(values) for name, values in scorer.space.values.items()}

@@ -22,7 +22,7 @@ def test_heavy_packages_load_on_first_use_only(code):
     assert ended.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("package", ["fadiff.search", "converter", "fadiff.emulator.verification"])
+@pytest.mark.parametrize("package", ["fadiff.search", "fadiff.converter", "fadiff.emulator.verification"])
 def test_onnx_runtime_does_not_report_its_use(package):
     """The switch is read when ONNX Runtime is loaded."""
     probe = f"""

@@ -1,4 +1,4 @@
-"""python -m samples."""
+"""fadiff sample, and python -m samples in a checkout."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import onnx
 from click.testing import CliRunner
 
-from fadiff.samples.__main__ import main
+from fadiff.commands.sample import sample
 from fadiff.samples.catalog import SAMPLES
 
 
 def test_list_names_every_sample() -> None:
-    result = CliRunner().invoke(main, ["--list"])
+    result = CliRunner().invoke(sample, ["--list"])
     assert result.exit_code == 0
     for name in SAMPLES:
         assert name in result.output
@@ -21,7 +21,7 @@ def test_list_names_every_sample() -> None:
 def test_writes_model_and_data(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     result = CliRunner().invoke(
-        main, ["unet", "-o", str(path), "--image-size", "32", "--exporter", "torchscript"]
+        sample, ["unet", "-o", str(path), "--image-size", "32", "--exporter", "torchscript"]
     )
     assert result.exit_code == 0, result.output
     onnx.checker.check_model(path)
@@ -36,6 +36,6 @@ def test_usage_errors(tmp_path: Path) -> None:
         ["resnet18", "--seq", "4"],
         ["resnet18", "-o", str(tmp_path / "missing" / "x.onnx")],
     ):
-        result = CliRunner().invoke(main, arguments)
+        result = CliRunner().invoke(sample, arguments)
         assert result.exit_code == 2
         assert "Error:" in result.output
