@@ -77,7 +77,7 @@ class View:
     """Strided access to a tensor: element address = offset + sum(index * stride), in elements.
 
     The index order depends on the operand: input (G, N, H, W, C), weight (G, R, S, C, K),
-    output (G, N, P, Q, K).  A stride of 0 broadcasts.
+    output and row scale (G, N, P, Q, K).  A stride of 0 broadcasts.
     """
 
     tensor: str
@@ -93,6 +93,8 @@ class TensorCoreLayer:
     acc = sum(input * weight) + bias in int32 (gemmini: config_st acc_scale and activation); in a
     float32 graph acc and out are float32, nothing is rounded to integers and scale is 1.
     `scale` = float32((input.scale * weight.scale) / output.scale), every step in float32.
+    With a `row_scale` it is float32(scale * row_scale[pixel]): every row of results leaves the accumulator
+    with a scale of its own, which an earlier layer computed.  An int32 output holds the sums themselves.
     pads are (top, left, bottom, right); padding reads zero.
     """
 
@@ -111,12 +113,15 @@ class TensorCoreLayer:
     activation: Activation = "none"
     scale: float = 1.0
     onnx_nodes: tuple[str, ...] = ()
+    row_scale: View | None = None
+    """Of a float32 tensor with positive factors; the same for all K (and channels of a depthwise layer)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the tensors read, constants included."""
-        names = (self.input.tensor, self.weight.tensor)
-        return (*names, self.bias) if self.bias is not None else names
+        scales = self.row_scale.tensor if self.row_scale is not None else None
+        names = (self.input.tensor, self.weight.tensor, self.bias, scales)
+        return tuple(name for name in names if name is not None)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -285,7 +290,10 @@ class Graph:
         if isinstance(layer, TensorCoreLayer):
             source, output = _anywhere(layer.input), _anywhere(layer.output)
             weight = layer.weight if layer.weight.tensor in constants else _anywhere(layer.weight)
-            kind = replace(layer, name="", onnx_nodes=(), input=source, weight=weight, output=output)
+            scales = layer.row_scale and _anywhere(layer.row_scale)
+            kind = replace(
+                layer, name="", onnx_nodes=(), input=source, weight=weight, output=output, row_scale=scales
+            )
         elif isinstance(layer.operator, StridedOperator):
             loops = layer.operator.loops
             kind = replace(layer.operator, loops=loops.anywhere)

@@ -272,6 +272,28 @@ class LayerNorm(RowOperator):
 
 
 @dataclass(frozen=True)
+class Exponentials(RowOperator):
+    """Numerators of a softmax, and a float32 for each row: the reciprocal of their sum."""
+
+    op = "exponentials"
+    least_inputs = 2
+    mask_rows: int = 0
+
+
+@dataclass(frozen=True)
+class InverseRoot(RowOperator):
+    """A float32 for each row: 1 / root(mean square + epsilon).
+
+    Rows of the input are blocks of `length` sums, the products of as many rows with one another: element
+    r % length of row r is the sum of its squares, `scale` makes it the mean.
+    """
+
+    op = "inverse_root"
+    scale: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Reduce(RowOperator):
     """Sum or extremum of a row."""
 

@@ -64,6 +64,10 @@ class Placement(NamedTuple):
     """The stationary operand is a tensor that is resident in the tile buffer (profile hw)."""
     pooled: Pooled | None = None
     """Set if the output leaves the accumulator pooled; all about the output then is about the pooled one."""
+    stores_sums: bool = False
+    """The output is the sums themselves, in accumulator words (profile hw)."""
+    has_row_scale: bool = False
+    """Every row leaves the accumulator with a scale of its own, which the core reads (profile hw)."""
 
 
 ALONE = Placement()
@@ -163,6 +167,7 @@ class Fusion(NamedTuple):
     output_path: FusionPath = "tile-buffer"
     weights_on_chip: bool = False
     pooled: Pooled | None = None
+    stores_sums: bool = False
 
 
 def fusion_of(placement: Placement) -> Fusion:
@@ -175,6 +180,7 @@ def fusion_of(placement: Placement) -> Fusion:
         placement.output_path,
         placement.weights_on_chip,
         placement.pooled,
+        placement.stores_sums,
     )
 
 
@@ -192,13 +198,14 @@ def count_moves(
     """
     counting = COUNTING[profile]
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves, weights_on_chip, pooled = fusion
+    into, copied, written, arrives, leaves, weights_on_chip, pooled, stores_sums = fusion
     arrives, leaves = counting.path(arrives, paper=paper), counting.path(leaves, paper=paper)
     leaving, distinct, taps = q.outputs, q.stored, 1
     if pooled is not None:
         leaving, distinct, taps, _ = pooled
     # A tensor that is also read outside its group is stored once per element, else region by region.
-    stored = written * (leaving + copied * (distinct - leaving)) * e
+    result = word if stores_sums and counting.moves_accumulator else e
+    stored = written * (leaving + copied * (distinct - leaving)) * result
     spilled = q.spills * counting.partial_sum_bytes(target) * (written if paper else 1)
     weight_fills, weight_loads = q.weight_fills * e, q.weight_loads * e
     accumulated = (q.updates + q.spills) * word

@@ -132,7 +132,7 @@ class GroupPlanner:
         self._inside = set(names)
         sizes: dict[str, tuple[int, int, int]] = {}
         for layer in layers:
-            _check_host(graph, layer, self._inside)
+            _check_member(graph, layer, self._inside)
             sizes[layer.name] = output_size(layer, graph, sizes)
         self.layers, self.last, self.size = tuple(names), names[-1], sizes[names[-1]]
         self.groups, self.channels = shared_groups(graph, names), shared_channels(graph, names)
@@ -325,8 +325,13 @@ def keeping(graph: Graph, members: dict[str, Member], resident_tensors: Set[str]
     return found
 
 
-def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:
-    """Host operators that can be members are adds, max pools and functions of rows."""
+def _check_member(graph: Graph, layer: Layer, inside: Set[str]) -> None:
+    """Host operators that can be members are adds, max pools and functions of rows; layers on the array those
+    whose rows share a scale and that store elements."""
+    if isinstance(layer, TensorCoreLayer):
+        reason = obstacle_to_plain_stores(graph, layer)
+        if reason:
+            raise ScheduleError(f"{layer.name}: cannot join a fusion group: {reason}")
     if isinstance(layer, HostLayer) and layer.op != "add":
         pools = layer.op == "max_pool"
         reason = obstacle_to_pooling(graph, layer) if pools else obstacle_to_rows(graph, layer, inside)
@@ -350,6 +355,15 @@ def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], 
 def _without_empty(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
     """Without the intervals for which there is nothing to do."""
     return tuple(interval for interval in intervals if interval[1] > interval[0])
+
+
+def obstacle_to_plain_stores(graph: Graph, layer: TensorCoreLayer) -> str:
+    """Why stores of whole tiles with one scale do not do for a layer; empty if they do."""
+    if layer.row_scale is not None:
+        return "each of its rows is stored with a scale of its own"
+    if graph.tensors[layer.output.tensor].dtype != graph.element_type:
+        return "its sums are stored as they are"
+    return ""
 
 
 def stored_as(members: Mapping[str, Member], name: str) -> Member:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.costmodel.group.fusion import Member, stored_as
+from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, stored_as
 from fadiff.costmodel.group.pooling import Pool, pool_of
 from fadiff.costmodel.group.scratchpad import MemberSpace
 from fadiff.costmodel.group.tile_buffer import box_channels
@@ -88,6 +88,8 @@ class LoopSetting:
         The units place tiles in halves of both memories, where nothing else may be, and take operands in
         memory or in the tile buffer.
         """
+        if reason := obstacle_to_plain_stores(self.graph, self.layer):
+            return reason
         if self.prefetches:
             return "weights are prefetched before or while it runs, between its products"
         if self.space.room.reserved > self.resident_elsewhere:

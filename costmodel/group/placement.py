@@ -39,7 +39,14 @@ def placement_of(
         output_path=group.path(layer.name),
         weights_on_chip=layer.weight.tensor in resident,
         pooled=pooled(graph, plan, layer.name),
+        stores_sums=stores_sums(graph, layer),
+        has_row_scale=layer.row_scale is not None,
     )
+
+
+def stores_sums(graph: Graph, layer: TensorCoreLayer) -> bool:
+    """Whether the sums of an int8 layer leave the accumulator as they are."""
+    return graph.tensors[layer.output.tensor].dtype == "int32"
 
 
 def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:

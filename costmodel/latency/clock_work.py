@@ -84,6 +84,7 @@ def nest_counts(
     leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
     stored = leaving / total[out_channel] * tile_count(nest.pieces(out_channel), target.side)
     stored = stored + spilled / longest
+    rows = row_commands(nest, target) if placement.has_row_scale else 0
 
     # Moves are of rows of tiles, at most so long; requests of these rows are aligned.
     def pieces(d: int) -> Number:
@@ -119,7 +120,23 @@ def nest_counts(
         loaded_bytes=_with((q.weight_fills + q.input_fills) * element + spilled, early.nbytes),
         missed_lines=_with(lines, early.missed_lines),
         stored_rows=stored,
+        row_commands=rows,
     )
+
+
+def row_commands(nest: LoopNest, target: Target) -> Number:
+    """Configurations and stores of all rows with scales of their own.
+
+    One mvout takes several blocks of channels where these are `side` rows apart: in tiles of so many pixels.
+    """
+    _, _, channel = segments(nest.shape)
+    pixels = math.prod([nest.l1[d] for d in (N, P, Q)])
+    adjoin = (pixels == target.side) * (nest.l0[channel] == target.side)
+    columns = target.side + adjoin * (target.max_block_len - 1) * target.side
+    stores = tile_count(nest.pieces(channel), columns)
+    tiles = tile_count(nest.pieces(channel), nest.bounds[channel])
+    rows = math.prod([nest.counts[d].total for d in (N, P, Q)])
+    return rows * nest.counts[G if channel == K else K].total * (stores + tiles)
 
 
 def _with(loads: Number, early: float) -> Number:

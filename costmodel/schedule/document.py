@@ -92,6 +92,9 @@ class OperandsRecord(_Record):
     weight: ViewRecord
     output: ViewRecord
     bias: str | None = None
+    row_scale: ViewRecord | None = Field(
+        None, description="of a float32 tensor: scale of each pixel's results, beside the layer's"
+    )
 
 
 class SpatialRecord(_Record):

@@ -16,7 +16,7 @@ from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.issue import check_issues
 from fadiff.costmodel.group.legality import check_mapping
 from fadiff.costmodel.group.pipeline import check_pipelines
-from fadiff.costmodel.group.placement import pooled
+from fadiff.costmodel.group.placement import pooled, stores_sums
 from fadiff.costmodel.group.pooling import obstacle_in_tiles
 from fadiff.costmodel.group.resident_tensors import check_resident_tensors
 from fadiff.costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use
@@ -118,6 +118,11 @@ def check_member(
         ScheduleError: the first rule that breaks, naming the layer.
     """
     _check_pool(graph, plan, space.layer, mapping, target, profile)
+    if profile == "hw" and stores_sums(graph, space.layer) and not target.has_full_width_read:
+        raise ScheduleError(
+            f"{space.layer.name}: its sums are stored as they are, but target {target.name} has no "
+            "has_full_width_read"
+        )
     check_mapping(space.layer, mapping, target, profile, plan[space.layer.name].computed, space.room)
 
 

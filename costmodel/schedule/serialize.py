@@ -261,11 +261,15 @@ def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
     """Dimensions edited by hand may be anything, and counting what they move takes as long as they are."""
     d = layer.dims
     image = (d.P, d.Q) if layer.op in ("gemm", "bmm") else layer.input_size
-    for role, view, extents in (
+    outputs = (d.G, d.N, d.P, d.Q, d.K)
+    views = [
         ("input", layer.input, (d.G, d.N, *image, d.C)),
         ("weight", layer.weight, (d.G, d.R, d.S, d.C, d.K)),
-        ("output", layer.output, (d.G, d.N, d.P, d.Q, d.K)),
-    ):
+        ("output", layer.output, outputs),
+    ]
+    if layer.row_scale is not None:
+        views.append(("row scale", layer.row_scale, outputs))
+    for role, view, extents in views:
         size = graph.tensors[view.tensor].size
         last = view.offset + sum((n - 1) * stride for n, stride in zip(extents, view.strides, strict=True))
         if not 0 <= last < size:
@@ -306,6 +310,7 @@ def _layer(record: LayerRecord) -> Layer:
         activation=record.activation,
         scale=record.scale,
         onnx_nodes=record.onnx_nodes,
+        row_scale=None if operands.row_scale is None else View(**dict(operands.row_scale)),
     )
 
 

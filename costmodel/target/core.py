@@ -16,6 +16,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "copy_elements": 6.0,  # transposed, say
     "copy_runs": 0.43,
     "division": 28.0,  # a divider takes one bit per cycle
+    "exponentials": 9.0,
     "fill": 0.5,
     "float_binary": 5.0,
     "float_formula": 100.0,
@@ -26,6 +27,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "gather": 6.4,  # one by one
     "global_average_pool": 2.7,  # per element read
     "integer": 6.0,
+    "inverse_root": 60.0,  # a division and a root
     "layer_norm": 19.0,
     "log_softmax": 22.0,
     "lookup": 4.7,

@@ -9,6 +9,7 @@ from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
 from fadiff.costmodel.group.fusion import stored_as
 from fadiff.costmodel.group.issue import obstacle_to_loops
 from fadiff.costmodel.group.loop_products import row_pitches
+from fadiff.costmodel.group.placement import stores_sums
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.group.side_by_side import parts_of
 from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
@@ -127,8 +128,10 @@ class FunctionPrinter:
         parameters = [] if local.held_input else ["const elem_t *input"]
         if self.graph.tensors[layer.weight.tensor].data is None:
             parameters.append("const elem_t *stationary")
+        if layer.row_scale is not None:
+            parameters.append("const float *row_scales")
         if destinations.output:
-            parameters.append("elem_t *result")
+            parameters.append(f"{'acc_t' if stores_sums(self.graph, layer) else 'elem_t'} *result")
         region = Region()
         if destinations.whole:
             parameters.append("elem_t *whole")
@@ -177,7 +180,8 @@ class FunctionPrinter:
         """Moves and products that the core issues one by one."""
         c, memory, e = self.c, self.plan.memory, self.plan.schedule.target.element_bytes
         layer = plan.form.layer
-        OperandPrinter(c, memory, plan, e, input_box, destinations).print()
+        sums = stores_sums(self.graph, layer)
+        OperandPrinter(c, memory, plan, e, input_box, destinations, sums).print()
         self._configure_array(layer, plan)
         loads = self.plan.early.get(layer.name)
         self.headers |= {"loads", "products", "stores"} | ({"held_rows"} if destinations.held else set())

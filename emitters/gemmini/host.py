@@ -191,6 +191,13 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
             x, *tables = a.layer.inputs[: -1 if mask_rows else None]  # for int8 of exponentials
             operands = (a.at[x], a.at[tables[0]] if tables else "NULL", a.input(-1) if mask_rows else "NULL")
             return HostCall("softmax", (rows, *operands, mask_rows or 1, a.output, float_literal(scale)))
+        case ops.Exponentials(mask_rows=mask_rows):
+            mask = a.input(2) if mask_rows else "NULL"
+            outputs = (a.output, a.at[a.layer.outputs[1]])
+            return HostCall("exponentials", (rows, a.input(0), a.input(1), mask, mask_rows or 1, *outputs))
+        case ops.InverseRoot(scale=scale, epsilon=epsilon):
+            mean = (float_literal(scale), float_literal(epsilon))
+            return HostCall("inverse_root", (rows, a.input(0), a.output, *mean))
         case ops.LogSoftmax(ratio=ratio, unit=unit):
             levels: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
             if len(a.layer.inputs) > 1:  # int8

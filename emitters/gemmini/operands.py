@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer, View
 from fadiff.costmodel.group.local_tensors import Held
 from fadiff.costmodel.group.tile_buffer import box_channels
 from fadiff.emitters.gemmini.constants import ACTIVATIONS, C_TYPES
@@ -49,6 +49,7 @@ class OperandPrinter:
     element_bytes: int
     input_box: Box | None
     destinations: Destinations
+    stores_sums: bool
 
     def print(self) -> None:
         """All declarations."""
@@ -72,6 +73,8 @@ class OperandPrinter:
                 self._held(held)
         elif (box := self.destinations.box) is None:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
+            if layer.row_scale is not None:
+                self._scales(layer.row_scale)
         else:
             n, p, q = box.strides
             first = f"region->out_n * {n}"
@@ -118,11 +121,18 @@ class OperandPrinter:
         n, p, q = strides
         with self.c.initialiser(f"const output_t {name}"):
             self.c.line(f".data = (uintptr_t)({data}),{f' .first = {first},' if first else ''}")
+            size = "acc_t" if self.stores_sums else "elem_t"
             self.c.line(
-                f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(elem_t),{_ring(ring)}"
+                f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof({size}),{_ring(ring)}"
             )
             activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
             self.c.line(f".block = {form.columns}, .activation = {activation}, .scale = {scale},")
+
+    def _scales(self, view: View) -> None:
+        _, n, p, q, _ = view.strides
+        with self.c.initialiser("const row_scales_t scales"):
+            self.c.line(f".data = row_scales{_plus(view.offset)},")
+            self.c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q},")
 
     def _psum(self) -> None:
         c, form = self.c, self.plan.form

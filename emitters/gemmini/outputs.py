@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.graph import View
 from fadiff.costmodel.group.pooling import Pool
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
 from fadiff.emitters.gemmini.form import PIXELS, Form
@@ -81,7 +82,10 @@ class OutputPrinter:
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
         to = destinations
-        self.stores_later = len(local.output) > 1 and self.psum is None and to.output and to.pool is None
+        self.row_scale = self.form.layer.row_scale
+        self.stores_later = (
+            len(local.output) > 1 and self.psum is None and to.output and not (to.pool or self.row_scale)
+        )
         """A tile goes to `output` during the products of the next one, a few moves before each."""
 
     def declare(self) -> None:
@@ -136,6 +140,9 @@ class OutputPrinter:
         if self.destinations.pool is not None:
             self._store_pooled(self.destinations.pool)
             return
+        if self.row_scale is not None:
+            self._store_rows(self.row_scale)
+            return
         channels = self.at.extent("L1", self.form.output_channel)
         pixels = self.at.output_pixels()
         group_stride = self.form.output_strides[0]
@@ -158,6 +165,14 @@ class OutputPrinter:
             self.c.call(
                 "store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box
             )
+
+    def _store_rows(self, scales: View) -> None:
+        """Scales of groups before the tile's are passed over; channels of a depthwise layer share them."""
+        of_group = 0 if self.form.depthwise else mul(self.at.start("L1", "G"), scales.strides[0])
+        channel = self.at.output_channel(self.form.output_strides[0])
+        channels = self.at.extent("L1", self.form.output_channel)
+        tile = ("output_row", *self.at.output_pixels(), channel, channels)
+        self.c.call("store_scaled_rows", "&output", "&scales", of_group, *tile)
 
     def _store_pooled(self, pool: Pool) -> None:
         """Every destination gets the windows that lie in the tile: all of the region's along an axis without

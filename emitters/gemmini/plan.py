@@ -10,7 +10,7 @@ from functools import cached_property
 from fadiff.converter.ir.dims import Dim, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.copies import MovedRows, copied_rows
-from fadiff.costmodel.group.fusion import Member, plan_group
+from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, plan_group
 from fadiff.costmodel.group.issue import loop_settings
 from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
 from fadiff.costmodel.group.loop_setting import LoopSetting
@@ -156,7 +156,8 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
         plan.group.layers[0]
         for plan in groups
         if library_calls and len(plan.group.layers) == 1 and plan.group.layers[0] in layers
-        if has_library_call(layers[plan.group.layers[0]].form.layer)
+        if has_library_call(form := layers[plan.group.layers[0]].form.layer)
+        and not obstacle_to_plain_stores(schedule.graph, form)
     }
     psum_bytes = {}
     for name, layer in layers.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from fadiff.converter.ir.host import Add
+from fadiff.converter.ir.host import Add, Exponentials, InverseRoot
 from fadiff.costmodel.group.copies import stored_by_core
 from fadiff.costmodel.group.side_by_side import layer_on_gemmini
 from fadiff.emitters.gemmini.constants import C_TYPES
@@ -117,6 +117,8 @@ class RunPrinter:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
             if layer.name in self.plan.moved:
                 self.headers.add("copies")
+            if isinstance(layer.operator, Exponentials | InverseRoot):
+                self.headers.add("row_factors")
             call = host_call(self.graph, layer, pointers, self.tables, self.plan.moved.get(layer.name))
             self.c.call(call.function, *call.arguments)
         self.c.call("observe_end", index)
@@ -133,6 +135,8 @@ class RunPrinter:
         arguments: list[Expr] = [plus(self.address(layer.input.tensor), layer.input.offset)]
         if self.graph.tensors[layer.weight.tensor].data is None:
             arguments.append(self.address(layer.weight.tensor))
+        if layer.row_scale is not None:
+            arguments.append(self.address(layer.row_scale.tensor))
         return [*arguments, plus(self.address(layer.output.tensor), layer.output.offset)]
 
     def _add(self, layer: HostLayer, add: Add) -> None:

@@ -99,7 +99,7 @@ def test_lines_are_lost_as_by_random_replacement(rounds):
 
 
 def test_more_work_never_takes_less_time():
-    counts = LayerCounts(2, 40, 3, 3, 500, 8, ((5, 20),), 90, 8, 4000, 12, 70)
+    counts = LayerCounts(2, 40, 3, 3, 500, 8, ((5, 20),), 90, 8, 4000, 12, 70, 6)
     rounded = replace(C, overlap=3)
     before = layer_cycles(counts, rounded)
     for name, value in counts._asdict().items():

@@ -22,7 +22,7 @@ _EXACT_LENGTH = _EXACT // (_LARGEST_INPUT * _LARGEST_INPUT)
 
 
 def product(emit: Emit, layer: TensorCoreLayer) -> None:
-    """acc = sum(input * weight) + bias in int32, ReLU, then sat8(rne(float32(acc) * scale))."""
+    """acc = sum(input * weight) + bias (int32), ReLU, then sat8(rne(float32(acc) * scale)), or acc itself."""
     dims = layer.dims
     if layer.op in ("gemm", "bmm"):
         accumulator = _matrix(emit, layer)
@@ -37,9 +37,20 @@ def product(emit: Emit, layer: TensorCoreLayer) -> None:
         if emit.is_float:
             emit.unclipped.setdefault(layer.output.tensor, []).append(accumulator)
         accumulator = emit.op("Max", accumulator, emit.zero())
-    result = emit.element(emit.scaled(accumulator, layer.scale))
     sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
+    result = accumulator
+    if emit.tensors[layer.output.tensor].dtype != "int32":
+        result = emit.element(_scaled(emit, layer, accumulator, sizes))
     emit.write(layer.output.tensor, result, layer.output.offset, sizes, layer.output.strides)
+
+
+def _scaled(emit: Emit, layer: TensorCoreLayer, accumulator: str, sizes: tuple[int, ...]) -> str:
+    """The product with the layer's scale, or with that of each row, which is rounded before."""
+    scales = layer.row_scale
+    if scales is None:
+        return emit.scaled(accumulator, layer.scale)
+    rows = emit.scaled(emit.read(scales.tensor, scales.offset, sizes, scales.strides), layer.scale)
+    return emit.op("Mul", emit.cast(accumulator, "float32"), rows)
 
 
 def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:

@@ -17,6 +17,32 @@ def _rows(emit: Emit, layer: HostLayer, operator: ops.RowOperator) -> str:
 
 def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
     """rne(f32(e) * (scale / f32(sum e))) with e from a table of integers, or exp(x - max) in float32."""
+    exponential, total = _shares(emit, layer, operator)
+    gain = emit.op("Div", emit.constant(np.float32(operator.scale)), emit.cast(total, "float32"))
+    share = emit.op("Mul", emit.cast(exponential, "float32"), gain)
+    emit.write_dense(layer.outputs[0], emit.element(share))
+
+
+def exponentials(emit: Emit, layer: HostLayer, operator: ops.Exponentials) -> None:
+    """The exponentials e, int8 from a table, and 1 / f32(sum e)."""
+    exponential, total = _shares(emit, layer, operator)
+    emit.write_dense(layer.outputs[0], exponential)
+    reciprocal = emit.op("Div", emit.constant(np.float32(1)), emit.cast(total, "float32"))
+    emit.write_dense(layer.outputs[1], reciprocal)
+
+
+def inverse_root(emit: Emit, layer: HostLayer, operator: ops.InverseRoot) -> None:
+    """1 / root(f32(squares) * scale + epsilon), each step in float32."""
+    rows = operator.rows
+    places = np.arange(rows.outer) * rows.length + np.arange(rows.outer) % rows.length
+    squares = emit.op("Gather", emit.flat(layer.inputs[0]), emit.constant(places.astype(np.int32)))
+    mean = emit.op("Add", emit.scaled(squares, operator.scale), emit.constant(np.float32(operator.epsilon)))
+    root = emit.op("Sqrt", mean)
+    emit.write_dense(layer.outputs[0], emit.op("Div", emit.constant(np.float32(1)), root))
+
+
+def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentials) -> tuple[str, str]:
+    """Exponentials [outer, length, inner], 0 where masked, and their sums [outer, 1, inner], at least 1."""
     value = _rows(emit, layer, operator)
     value = emit.word(value)
     blank = None
@@ -29,14 +55,13 @@ def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
     largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
     exponential = _exponential(emit, layer, emit.op("Sub", value, largest))
     if blank is not None:
-        exponential = emit.op("Where", blank, emit.zero(), exponential)
+        kind = emit.tensors[layer.inputs[1]].dtype if len(layer.inputs) > 2 else "float32"
+        exponential = emit.op("Where", blank, emit.constant(np.zeros((), kind)), exponential)
     total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
     if blank is not None:  # a row that is masked throughout divides by what is not zero
         tiny = np.float64(np.finfo(np.float32).tiny) if emit.is_float else np.int64(1)
         total = emit.op("Max", total, emit.constant(tiny))
-    gain = emit.op("Div", emit.constant(np.float32(operator.scale)), emit.cast(total, "float32"))
-    share = emit.op("Mul", emit.cast(exponential, "float32"), gain)
-    emit.write_dense(layer.outputs[0], emit.element(share))
+    return exponential, total
 
 
 def _exponential(emit: Emit, layer: HostLayer, below: str) -> str:
