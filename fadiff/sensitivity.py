@@ -90,4 +90,5 @@ def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:
         expected = expected.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
     if expected.size != stored.size:
         return None
-    return sqnr_db(expected, (stored.astype(np.float64) - tensor.zero) * tensor.scale)
+    scale, offset = tensor.meaning()
+    return sqnr_db(expected, stored.reshape(-1, *tensor.shape) * scale.astype(np.float64) + offset)

@@ -15,7 +15,8 @@ def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
         value = value.transpose(tensor.onnx_axes)
     value = value.reshape(tensor.shape)
     if tensor.dtype == "int8" and tensor.scale is not None:
-        steps = np.rint(value.astype(np.float32) / np.float32(tensor.scale))
+        scale, offset = tensor.meaning()
+        steps = np.rint((value.astype(np.float32) - offset) / scale)
         return np.asarray(np.clip(np.nan_to_num(steps), -128, 127), np.int8)
     return value.astype(tensor.dtype)
 
@@ -28,10 +29,12 @@ def store_inputs(graph: Graph, values: Mapping[str, np.ndarray]) -> dict[str, np
 
 def from_storage(tensor: Tensor, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """A stored tensor as the ONNX value of `shape`: float32 when it has a scale."""
+    if tensor.along is not None:
+        scale, offset = tensor.meaning()
+        stored = stored.reshape(tensor.shape).astype(np.float32) * scale + offset
+    elif tensor.scale is not None:  # (exact where there is a zero point)
+        stored = (stored.astype(np.float32) - np.float32(tensor.zero)) * np.float32(tensor.scale)
     if tensor.onnx_axes is not None:
         order = tensor.onnx_axes
         stored = stored.reshape([shape[i] for i in order]).transpose(np.argsort(order))
-    stored = stored.reshape(shape)
-    if tensor.scale is None:
-        return stored
-    return np.asarray((stored.astype(np.float32) - np.float32(tensor.zero)) * np.float32(tensor.scale))
+    return stored.reshape(shape)

@@ -6,9 +6,10 @@ Everything here is frozen, hardware-free and already *lowered*:
   came from the ONNX value, so that a tool can compare the two;
 * every tensor-core layer addresses its operands through a `View` (offset and element strides), so
   reshapes, transposes, splits and concatenations that a strided access can express have vanished;
-* int8 tensors are symmetric: value = scale * integer (zero point 0); a graph for a float32 array has no
-  scales, and its activations, weights and biases are float32.  In an int8 graph layers on the core may be
-  kept in float32 (ops float_*), between `to_float` and `to_int8`.
+* int8 tensors are symmetric: value = scale * integer (zero point 0), but for those with a zero point
+  (`Tensor.zero`) and for inputs and outputs with scales along an axis (`AxisScales`); a graph for a
+  float32 array has no scales, and its activations, weights and biases are float32.  In an int8 graph layers
+  on the core may be kept in float32 (ops float_*), between `to_float` and `to_int8`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,36 @@ TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
 
 
 @dataclass(frozen=True)
+class Part:
+    """So many consecutive indices of an axis, where value = scale * integer + offset."""
+
+    count: int
+    scale: float
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class AxisScales:
+    """What the integers of an input or output mean, part by part along an axis of its storage.
+
+    The layers inside know nothing of it.
+    """
+
+    axis: int
+    parts: tuple[Part, ...]
+
+    def broadcast(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scales and offsets in float32, shaped so that they go with a stored tensor of this rank."""
+        counts = [part.count for part in self.parts]
+        shape = [-1 if axis == self.axis else 1 for axis in range(rank)]
+        scales, offsets = (
+            np.repeat(np.asarray(values, np.float32), counts).reshape(shape)
+            for values in ([part.scale for part in self.parts], [part.offset for part in self.parts])
+        )
+        return scales, offsets
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A value of the graph in storage order.
 
@@ -55,6 +86,15 @@ class Tensor:
     """storage = transpose(onnx value, onnx_axes); None means the same order."""
     zero: int = 0
     """The integer that stands for 0.0 (converter/quantise/zeros.py)."""
+    along: AxisScales | None = None
+    """Of an input or output: what its integers mean to the program around, instead of `scale` and `zero`."""
+
+    def meaning(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and offset in float32, to go with the stored integers: value = scale * integer + offset."""
+        if self.along is not None:
+            return self.along.broadcast(len(self.shape))
+        scale = np.float32(1.0 if self.scale is None else self.scale)
+        return np.asarray(scale), np.asarray(-scale * np.float32(self.zero))
 
     @property
     def constant(self) -> bool:

@@ -102,7 +102,8 @@ def lower(
         _lower_step(lowering, step)
         if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
             for value in step.head.outputs:
-                lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
+                if value not in quantisation.joined:  # (a copy would not know of its parts)
+                    lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     floats.finish()
     outputs = finish_outputs(lowering)
     graph = lowering.graph.build(outputs, sha256)

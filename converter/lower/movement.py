@@ -9,29 +9,67 @@ from dataclasses import replace
 
 import numpy as np
 
+from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.ir.host import Fill, Gather, Rows
 from fadiff.converter.ir.operators import padding
 from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.joins import is_reshaped, joined_outputs
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:
     """Concat: every operand is written to its offset of one tensor."""
-    operands = [lowering.value(v) for v in step.head.inputs]
+    names = [name for name in step.head.inputs if lowering.program.shapes[name] and lowering.value(name).size]
+    operands = [lowering.value(name) for name in names]
     rank = len(operands[0].axes)
     axis = int(step.head.attributes.get("axis", 1)) % rank
     orders = [v.storage_order() for v in operands if lowering.is_whole(v)]
-    out = lowering.output(step, next((order for order in orders if order is not None), None))
-    start = 0
-    for operand in operands:
-        count = operand.shape[axis]
-        if count == 0:
-            continue
-        part = out.slice(axis, start, 1, count)
-        assert part is not None
+    order = next((order for order in orders if order is not None), None)
+    if step.output in lowering.quantisation.joined:
+        _join(lowering, step, names, axis, order)
+        return
+    out = lowering.output(step, order)
+    for operand, part in zip(operands, _parts(out, operands, axis), strict=True):
         lowering.rescale(operand, part, step.name, step.onnx_nodes)
-        start += count
+
+
+def _parts(out: Strided, operands: Sequence[Strided], axis: int) -> list[Strided]:
+    """Where operands lie in a concatenation."""
+    ends = itertools.accumulate(operand.shape[axis] for operand in operands)
+    found = []
+    for operand, end in zip(operands, ends, strict=True):
+        count = operand.shape[axis]
+        part = out.slice(axis, end - count, 1, count)
+        assert part is not None
+        found.append(part)
+    return found
+
+
+def _join(
+    lowering: Lowering, step: Step, names: Sequence[str], axis: int, order: tuple[int, ...] | None
+) -> None:
+    """A concatenation for an output: the integers of the operands as they are, each part with a meaning."""
+    way = joined_outputs(lowering.program, [step])[step.output]
+    order = None if is_reshaped(lowering.program, way) else order
+    out = lowering.output(step, order)
+    operands = [lowering.value(name) for name in names]
+    meanings = []
+    for name, operand, place in zip(names, operands, _parts(out, operands, axis), strict=True):
+        assert operand.scale is not None
+        offset = float(np.float32(0.0 - operand.scale * lowering.zero(name)))
+        meanings.append(Part(operand.shape[axis], operand.scale, offset))
+        lowering.move(operand, place, step.name, step.onnx_nodes)
+    stored_axis = axis if order is None else order.index(axis)
+    tensor = lowering.graph.tensors[out.tensor]
+    along = AxisScales(stored_axis, merged_parts(meanings))
+    lowering.graph.tensors[out.tensor] = replace(tensor, along=along)
+
+
+def merged_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Neighbours of one meaning as one part."""
+    runs = itertools.groupby(parts, key=lambda part: (part.scale, part.offset))
+    return tuple(Part(sum(part.count for part in run), *meaning) for meaning, run in runs)
 
 
 def lower_slice(lowering: Lowering, step: Step) -> None:

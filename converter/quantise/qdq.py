@@ -23,7 +23,8 @@ def quantised_model(
     file: WeightFile | None = None,
 ) -> onnx.ModelProto:
     """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps that
-    are kept in float; where a state is, only in front of steps that read it in int8).
+    are kept in float; where a state is, only in front of steps that read it in int8; of what an output
+    joins, on the parts).
 
     Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
     the very integers that are lowered.  Graph input and output names stay.  Large constants go to
@@ -37,7 +38,9 @@ def quantised_model(
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
     }
-    stored = quantisation.scales
+    stored = {
+        value: scale for value, scale in quantisation.scales.items() if value not in quantisation.joined
+    }
     floats = {name for step in steps if step.is_float for name in step.onnx_nodes}
     states = {end for state in float_states(program, steps) for end in (state.input, state.output)}
     for node in graph.node:

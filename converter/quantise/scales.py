@@ -10,6 +10,7 @@ from fadiff.converter.ir.operators import SCATTERS, keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
 from fadiff.converter.plan.plan import Step, clip_bounds
+from fadiff.converter.quantise.joins import joined_outputs
 
 INT8_MAX = 127
 _TOLERATED_RATIO = 2.0
@@ -105,7 +106,8 @@ def assign_scales(
     well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
     times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place; so do new rows of a cache, while the cache before and after has one scale.
+    written in place (those of an output only where all are alike: `joined_outputs`); so do new rows of a
+    cache, while the cache before and after has one scale.
     Values that are the same in the steps of a recurrence (`Program.roles`) share a scale, so that the
     steps are equal.  The two ends of a state share a scale where nothing prescribes it; else a table
     changes it, and the input is wide enough for what the output holds.
@@ -129,6 +131,7 @@ def assign_scales(
             for output in step.head.outputs:
                 if output in scales and step.source in scales:
                     groups.follow(output, step.source)
+    joined = joined_outputs(program, steps, fixed)
     for step in steps:
         operands = list(program.activations(step.head))
         if step.kind == "node" and step.head.op == "Add" and not step.mask and len(operands) == 2:
@@ -148,7 +151,10 @@ def assign_scales(
                     continue
                 ratio = groups.scale(value) / (groups.scale(step.output) or 1.0)
                 tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
-                if tolerable or (ratio < 1 and _reads_alone(program, step.head, groups.members(value))):
+                forced = step.output not in joined
+                if tolerable or (
+                    forced and ratio < 1 and _reads_alone(program, step.head, groups.members(value))
+                ):
                     groups.join(step.output, value)
     for value, role in program.roles.items():
         if value in scales and role in scales:

@@ -21,6 +21,7 @@ from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.spool import release, spooled
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.channels import outputs_first
+from fadiff.converter.quantise.joins import joined_outputs
 from fadiff.converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
 from fadiff.converter.quantise.zeros import Zeros, shifted
 
@@ -56,6 +57,8 @@ class Quantisation:
     element: ElementType = "int8"
     zeros: Mapping[str, int] = field(default_factory=dict)
     """The integer that stands for 0.0, of stored values for which that is not 0."""
+    joined: frozenset[str] = frozenset()
+    """Stored values whose parts keep scales of their own (converter/quantise/joins.py)."""
 
 
 def to_int8(
@@ -176,7 +179,26 @@ def quantise(
             steps_of_bias = np.rint(corrected / float(accumulator))
             bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(bounded, float(accumulator))
-    return Quantisation(scales, weights, biases, zeros=zeros)
+    joined = _joined(program, steps, scales, weights, zeros, known)
+    return Quantisation(scales, weights, biases, zeros=zeros, joined=joined)
+
+
+def _joined(
+    program: Program,
+    steps: Sequence[Step],
+    scales: Mapping[str, float],
+    weights: Mapping[str, Quantised],
+    zeros: Mapping[str, int],
+    known: Mapping[str, float],
+) -> frozenset[str]:
+    """Outputs, and what becomes them, that join values of unlike scales."""
+    found = set[str]()
+    for value, names in joined_outputs(program, steps, known).items():
+        operands = program.producer[value].inputs
+        parts = {(weights[v].scale if v in weights else scales[v], zeros.get(v, 0)) for v in operands}
+        if parts != {(scales[value], 0)}:
+            found.update(names)
+    return frozenset(found)
 
 
 def _make_room_for_biases(

@@ -22,6 +22,7 @@ from fadiff.converter.ir.operators import linear_factor
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.window import window_of
 from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.joins import joined_outputs
 from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
 
 LOWEST = -128
@@ -31,7 +32,8 @@ Zeros = Literal["none", "free", "bordered"]
 
 
 def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros) -> frozenset[str]:
-    """The values that may have a zero point: one product or table writes them, and only such read them."""
+    """The values that may have a zero point: one product or table writes them, and only such read them, or a
+    Concat for an output."""
     if zeros == "none":
         return frozenset()
     readers: dict[str, list[Step]] = {}
@@ -39,13 +41,17 @@ def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros) -> frozense
         names = {name for node in step.nodes for name in program.activations(node)}
         for name in names:
             readers.setdefault(name, []).append(step)
+    joined = joined_outputs(program, steps)
     return frozenset(
         step.output
         for step in steps
         if (_is_table(program, step) or _is_product(program, step))
         and step.output not in program.outputs
         and readers.get(step.output)
-        and all(_reads(program, reader, step.output, zeros) for reader in readers[step.output])
+        and all(
+            reader.output in joined or _reads(program, reader, step.output, zeros)
+            for reader in readers[step.output]
+        )
     )
 
 

@@ -134,7 +134,8 @@ def _move(graph: Graph, copy: HostLayer, nest: Loops) -> _Move | None:
     (source,), (target,) = copy.inputs, copy.outputs
     tensor: Tensor = graph.tensors[source]
     fixed = source in (*graph.inputs, *graph.outputs) or tensor.data is not None
-    if fixed or source == target or tensor.scale != graph.tensors[target].scale:
+    joins = graph.tensors[target].along is not None  # every part keeps its scale
+    if fixed or source == target or (tensor.scale != graph.tensors[target].scale and not joins):
         return None
     loops = sorted(zip(nest.inputs[0].strides, nest.shape, nest.output.strides, strict=True), reverse=True)
     reach = 1

@@ -46,6 +46,21 @@ class _Record(Record):
     model_config = ConfigDict(from_attributes=True)
 
 
+class PartRecord(_Record):
+    """Consecutive indices of an axis: real value = scale * integer + offset."""
+
+    count: Positive
+    scale: Scale
+    offset: float = 0.0
+
+
+class AxisScalesRecord(_Record):
+    """What the integers of an input or output mean, part by part along an axis of its storage."""
+
+    axis: Annotated[int, Field(ge=0)]
+    parts: tuple[PartRecord, ...]
+
+
 class TensorRecord(_Record):
     """A tensor in storage order (images are N H W C)."""
 
@@ -57,6 +72,9 @@ class TensorRecord(_Record):
     onnx_name: str | None = None
     onnx_axes: tuple[int, ...] | None = Field(None, description="storage = transpose(onnx value, onnx_axes)")
     zero: int = Field(0, description="the integer that stands for 0.0")
+    along: AxisScalesRecord | None = Field(
+        None, description="of an input or output: stands for scale and zero in the program around"
+    )
 
 
 class StateRecord(_Record):

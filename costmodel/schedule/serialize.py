@@ -15,7 +15,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from fadiff.converter.errors import BadInput
 from fadiff.converter.ir.dims import DIMS, Dim, Dims
-from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.graph import (
+    AxisScales,
+    Graph,
+    HostLayer,
+    Layer,
+    Part,
+    Tensor,
+    TensorCoreLayer,
+    View,
+)
 from fadiff.converter.ir.states import State
 from fadiff.costmodel.group.issue import issued_by_core
 from fadiff.costmodel.latency.clock import error_against_rtl
@@ -281,7 +290,10 @@ def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
 
 def _tensor(record: TensorRecord) -> Tensor:
     data = np.broadcast_to(np.zeros((), record.dtype), record.shape) if record.constant else None
-    return Tensor(**record.model_dump(exclude={"constant"}), data=data)
+    along = record.along and AxisScales(
+        record.along.axis, tuple(Part(p.count, p.scale, p.offset) for p in record.along.parts)
+    )
+    return Tensor(**record.model_dump(exclude={"constant", "along"}), data=data, along=along)
 
 
 def _layer(record: LayerRecord) -> Layer:

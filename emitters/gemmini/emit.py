@@ -122,6 +122,7 @@ def firmware_files(
         "needs_full_width": bool(memory.psums),
         "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.arguments],
         "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.results],
+        "has_parts": any(graph.tensors[name].along for name in (*graph.arguments, *graph.results)),
         "layer_count": len(graph.layers),
         "interface_version": INTERFACE_VERSION,
         "stack_bytes": STACK_BYTES,
@@ -258,7 +259,8 @@ def _plain(text: str) -> str:
 
 
 def _descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
-    scale = 1.0 if tensor.scale is None else tensor.scale
+    along = tensor.along
+    scale = 0.0 if along else 1.0 if tensor.scale is None else tensor.scale
     shape = tensor.shape or (1,)
     return {
         "c_name": _plain(tensor.onnx_name or tensor.name),
@@ -271,6 +273,11 @@ def _descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
         "scale_hex": f"{float(scale).hex()}f",
         "scale_decimal": f"{scale:.9e}f",
         "vector_offset": vector_offset,
+        "part_axis": along and along.axis,
+        "parts": [
+            {"count": part.count, "scale": f"{part.scale:.9e}f", "offset": f"{part.offset:.9e}f"}
+            for part in (along.parts if along else ())
+        ],
     }
 
 
