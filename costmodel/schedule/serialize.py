@@ -290,9 +290,10 @@ def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
 
 def _tensor(record: TensorRecord) -> Tensor:
     data = np.broadcast_to(np.zeros((), record.dtype), record.shape) if record.constant else None
-    along = record.along and AxisScales(
-        record.along.axis, tuple(Part(p.count, p.scale, p.offset) for p in record.along.parts)
-    )
+    along = None
+    if record.along is not None:
+        parts = (Part(part.count, part.scale, part.offset) for part in record.along.parts)
+        along = AxisScales(record.along.axis, tuple(parts))
     return Tensor(**record.model_dump(exclude={"constant", "along"}), data=data, along=along)
 
 
