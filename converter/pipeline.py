@@ -26,6 +26,7 @@ from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import printable
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
+from fadiff.converter.quantise.doubts import doubts
 from fadiff.converter.quantise.float_states import decide
 from fadiff.converter.quantise.imported import is_quantised
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch
@@ -69,8 +70,12 @@ class Conversion:
     """The calibration inputs; empty where the file prescribes every scale."""
     random_calibration: bool = False
     """The samples were drawn: the user gave none."""
+    doubts: tuple[str, ...] = ()
+    """What speaks against the calibration data; warnings, too."""
     mixed: Mixed = field(default_factory=Mixed)
     """The layers that are kept in float32 beside an int8 array."""
+    reach: Mixed | None = None
+    """The same with all that can be, where int8 is poor; None: not tried."""
     spans: Spans = field(default_factory=dict, repr=False)
     """What inputs can be, by the file's own quantisation of them, or by its first operators."""
     consecutive: bool = True
@@ -205,7 +210,8 @@ def convert(
             f"{path}: {len(draft.values)} values have no scale (first: {draft.values[0]}), so the model is "
             "not quantised; use --quantize int8, or auto"
         )
-    choice, mixed = Choice({}), Mixed()
+    choice, mixed, reach = Choice({}), Mixed(), None
+    doubted: tuple[str, ...] = ()
     spans = {**suggested_spans(program), **simplified.spans}
     drawn = False
     if draft.values and calibrate and element == "int8":
@@ -219,6 +225,9 @@ def convert(
             left_out |= set(JUDGED)  # random numbers can judge nothing
             drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
             draft = replace(draft, samples=drawn_samples)
+        else:
+            doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
+            warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
         search = MixedSearch(
             draft, draft.choose(left_out, progress), draft.is_judged and not drawn, not data.recorded
@@ -227,6 +236,7 @@ def convert(
         draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
         warnings.extend(kept.warnings)
         notes.extend(kept.notes)
+        reach = kept.reach
         if kept.mixed is not None:
             mixed = kept.mixed
             notes.append(f"keep-float: {mixed}")
@@ -256,7 +266,9 @@ def convert(
         ),
         tuple(draft.samples) if choice.ranges else (),
         drawn,
+        doubted,
         mixed,
+        reach,
         spans,
         not data.recorded,
         _program=program,

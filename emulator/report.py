@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -74,10 +74,23 @@ class LayerReport(_Record):
         return all(b.measured == b.predicted for d in self.traffic.values() for b in d.values())
 
 
+class OutputNoise(_Record):
+    """Signal to noise in dB of one output against the float model; None where there is none (`Noise`)."""
+
+    output: str
+    sqnr_db: float | None
+    median_db: float | None
+    tenth_db: float | None
+    worst_db: float | None
+
+
 class VerifyReport(_Record):
     """The outcome; `error` is set when the program broke a rule of the hardware."""
 
     vectors: int
+    vectors_are: Literal["test", "random"] | None = None
+    """Given by the user, or drawn: then figures against the float model say nothing about real data.  None:
+    not known, where nothing was quantised."""
     tolerance: float = 0.0
     """Largest difference that agrees, relative to a tensor's largest magnitude: 0 (bit for bit) for int8
     targets; sums of float32 round in another order, so theirs is not 0."""
@@ -93,8 +106,10 @@ class VerifyReport(_Record):
     quantized_top1_agreement: float | None = None
     """The same against ONNX Runtime's run of the quantised model: only rounding differs."""
     sqnr_db: float | None = None
+    """The worst output's, of all vectors together."""
+    outputs: tuple[OutputNoise, ...] = ()
     runtime_sqnr_db: float | None = None
-    """Outputs against ONNX Runtime's run of the quantised model; None where they are equal."""
+    """The worst output's against ONNX Runtime's run of the quantised model; None: at most a step off."""
     runtime_steps: int | None = None
     """The most steps by which one layer differs from it, reading the same integers; None: not known."""
     error: str | None = None

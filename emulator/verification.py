@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from fadiff.converter.check.noise import Noise, noise_of
 from fadiff.converter.check.storage import from_storage
 from fadiff.converter.ir.graph import Tensor
 from fadiff.converter.scratch_folder import scratch_folder
@@ -20,10 +22,11 @@ from fadiff.emulator.build import build_firmware, library
 from fadiff.emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
 from fadiff.emulator.errors import FirmwareError
 from fadiff.emulator.pool import Progress, run_vectors
-from fadiff.emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
+from fadiff.emulator.report import Both, LayerReport, Measured, OutputNoise, Predicted, VerifyReport
 from fadiff.emulator.run import LayerRun
 
 TIME_LIMIT = 1800.0
+_ONE_STEP = 1.5
 _MEMORIES = ("dram", "tile-buffer")
 Expected = Callable[[str, VectorResult], np.ndarray]
 """What an output should be, by its ONNX name, for a test vector."""
@@ -119,8 +122,10 @@ def _report(
     )
     with np.load(data / "float_outputs.npz", allow_pickle=False) as stored:
         floats = {name: stored[name] for name in map(_onnx_name, _outputs(document))}
+    noise = _noise(document, good, lambda name, result: floats[name][result.vector])
     return VerifyReport(
         vectors=len(results),
+        vectors_are=_origin(document),
         tolerance=tolerance_of(document.target),
         predicted=predicted,
         measured=Measured(
@@ -140,10 +145,18 @@ def _report(
         ),
         top1_agreement=_top1(document, good, lambda name, result: floats[name][result.vector]),
         quantized_top1_agreement=_top1(document, good, lambda name, result: result.quantized[name]),
-        sqnr_db=_noise_ratio(document, good, lambda name, result: floats[name][result.vector]),
+        sqnr_db=_worst(noise),
+        outputs=tuple(OutputNoise(output=name, **asdict(one)) for name, one in noise.items()),
         runtime_sqnr_db=_runtime_sqnr(document, good),
         runtime_steps=document.conversion.runtime_steps,
     )
+
+
+def _origin(document: ScheduleDocument) -> Literal["test", "random"] | None:
+    accuracy = document.conversion.accuracy
+    if accuracy is None:
+        return None
+    return "test" if accuracy.inputs == "test" else "random"
 
 
 def _traffic(layers: Sequence[LayerRun]) -> list[object]:
@@ -265,22 +278,38 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult], expected:
     return float(np.mean(agreements)) if agreements else None
 
 
-def _runtime_sqnr(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
-    """The same against ONNX Runtime's run of the quantised model: an independent judge of meaning."""
-    return _noise_ratio(document, results, lambda name, result: result.quantized[name])
-
-
-def _noise_ratio(
+def _noise(
     document: ScheduleDocument, results: Sequence[VectorResult], expected: Expected
-) -> float | None:
-    """Signal to noise in decibels over all outputs and vectors together; None where there is no noise."""
-    signal = noise = 0.0
+) -> dict[str, Noise]:
+    """Of every output that is no index (which has no noise, only ties), by its ONNX name."""
+    found = {}
     for output in _outputs(document):
-        if output.dtype == "int32":  # indices have no noise, only ties
-            continue
-        for result in results:
-            want = expected(_onnx_name(output), result).astype(np.float64)
-            got = _value(output, result, want.shape)
-            signal += float(np.sum(want**2))
-            noise += float(np.sum((want - got) ** 2))
-    return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None
+        if output.dtype != "int32":
+            name = _onnx_name(output)
+            wanted = np.stack([expected(name, result) for result in results])
+            got = np.stack([_value(output, r, want.shape) for r, want in zip(results, wanted, strict=True)])
+            found[name] = noise_of(wanted, got)
+    return found
+
+
+def _runtime_sqnr(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
+    """The worst output against ONNX Runtime's run of the quantised model: an independent judge of meaning.
+
+    An output that is never off by more than the one step that rounding may be is equal.
+    """
+    noise = _noise(document, results, lambda name, result: result.quantized[name])
+    for output in _outputs(document):
+        name = _onnx_name(output)
+        steps = (
+            np.abs(_value(output, r, r.quantized[name].shape) - r.quantized[name]).max(initial=0)
+            / output.scale
+            for r in results
+            if output.scale is not None and name in noise
+        )
+        if output.scale is not None and max(steps, default=0.0) < _ONE_STEP:
+            noise.pop(name, None)
+    return _worst(noise)
+
+
+def _worst(noise: Mapping[str, Noise]) -> float | None:
+    return min((one.sqnr_db for one in noise.values() if one.sqnr_db is not None), default=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.output_accuracy import restored, sqnr_db
+from fadiff.converter.check.noise import sqnr_db
+from fadiff.output_accuracy import restored
 from fadiff.vectors import TestVectors, onnx_states, run_vectors
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fadiff.vectors import Arrays, TestVectors, run_floats, run_vectors, stored_inputs
+from fadiff.vectors import Arrays, TestVectors, onnx_name, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from fadiff.converter.ir.graph import Graph
-    from fadiff.costmodel.schedule.conversion_record import AccuracyRecord, OutputAccuracyRecord
+    from fadiff.converter import Conversion
+    from fadiff.converter.check.parts import Parts
+    from fadiff.converter.ir.graph import Graph, Tensor
+    from fadiff.costmodel.schedule.conversion_record import (
+        AccuracyRecord,
+        OutputAccuracyRecord,
+        PartAccuracyRecord,
+    )
 
 MOST_SAMPLES = 32
 _MACS = 2e10
 """Fewer samples of large networks: about this many multiply-accumulates, but two samples."""
-_BLOCK = 1 << 20
-"""Elements that are compared at a time in double precision."""
-_SENTINEL = 1e8
-"""Numbers of this size in an output (masked scores) stand for "not here" and are no signal."""
 
 
 def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> AccuracyRecord:
@@ -30,6 +33,8 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
+    from fadiff.converter.check.parts import Parts, parts_of
+    from fadiff.converter.ir.program import program_of
     from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
 
     conversion = vectors.conversion
@@ -40,18 +45,26 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
     graph = conversion.graph
     computed = {output.name for output in reference.get_outputs()}
     outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
+    names = [onnx_name(graph, name) for name in outputs]
     if kind == "calibration":
-        floats = run_floats(conversion, inputs, [graph.tensors[name].onnx_name or name for name in outputs])
+        floats = run_floats(conversion, inputs, names)
     else:  # (all of them are written to the folder, too)
         floats = {name: array[:count] for name, array in vectors.float_outputs.items()}
     chain = graph.states if kind != "calibration" or conversion.consecutive else ()
-    stored = run_vectors(reference, stored_inputs(graph, inputs), outputs, chain)
+    stored = stored_inputs(graph, inputs)
+    found = run_vectors(reference, stored, outputs, chain)
+    program = program_of(conversion.float_model, conversion.float_weights)
     records = []
-    for name in outputs:
-        expected = floats[graph.tensors[name].onnx_name or name]
-        records.append(_record(graph, name, expected, restored(graph, name, stored, expected.shape)))
-    samples = len(next(iter(inputs.values())))
-    return AccuracyRecord(inputs=kind, samples=samples, outputs=tuple(records))
+    for output, name in zip(outputs, names, strict=True):
+        parts = parts_of(program, name) if program.is_float(name) else Parts()
+        integers = restored(graph, output, found, floats[name].shape)
+        records.append(_record(graph, output, floats[name], integers, parts))
+    return AccuracyRecord(
+        inputs=kind,
+        samples=len(next(iter(inputs.values()))),
+        outputs=tuple(records),
+        inputs_db=_inputs_alone(conversion, inputs, stored, {name: floats[name] for name in names}),
+    )
 
 
 def _inputs(vectors: TestVectors) -> tuple[Arrays, Literal["test", "calibration", "random"]]:
@@ -71,36 +84,70 @@ def restored(graph: Graph, name: str, stored: Arrays, shape: tuple[int, ...]) ->
     return np.stack([from_storage(graph.tensors[name], one, shape[1:]) for one in stored[name]])
 
 
-def _record(graph: Graph, name: str, expected: np.ndarray, found: np.ndarray) -> OutputAccuracyRecord:
+def _inputs_alone(conversion: Conversion, inputs: Arrays, stored: Arrays, floats: Arrays) -> float | None:
+    """Signal to noise of the worst output of the float model on inputs as int8 holds them."""
+    from fadiff.converter.check.noise import noise_of
+
+    graph = conversion.graph
+    rounded = dict(inputs)
+    for tensor in graph.inputs:
+        name = onnx_name(graph, tensor)
+        values = restored(graph, tensor, stored, inputs[name].shape)
+        rounded[name] = values.astype(inputs[name].dtype)
+    found = run_floats(conversion, rounded, list(floats))
+    ratios = [
+        noise_of(floats[name], array).sqnr_db
+        for name, array in found.items()
+        if np.issubdtype(array.dtype, np.floating)
+    ]
+    return min((ratio for ratio in ratios if ratio is not None), default=None)
+
+
+def _record(
+    graph: Graph, name: str, expected: np.ndarray, found: np.ndarray, unequal: Parts
+) -> OutputAccuracyRecord:
+    from fadiff.converter.check.parts import small_columns
     from fadiff.costmodel.schedule.conversion_record import OutputAccuracyRecord
 
     tensor = graph.tensors[name]
-    onnx_name = tensor.onnx_name or name
+    writers = {layer.op for layer in graph.layers if name in layer.outputs}
     if not np.issubdtype(expected.dtype, np.floating):
         equal = float(np.mean(expected == found))
-        indices = any(name in layer.outputs and layer.op == "arg_max" for layer in graph.layers)
-        return OutputAccuracyRecord(output=onnx_name, top1_agreement=equal, classifies=indices)
-    classifies = any(
-        name in layer.outputs and layer.op in ("softmax", "log_softmax") for layer in graph.layers
-    )
-    scores = (classifies or expected.ndim == 3) and expected.shape[-1] > 1  # [samples, rows, classes]
+        return OutputAccuracyRecord(
+            output=onnx_name(graph, name), top1_agreement=equal, classifies="arg_max" in writers
+        )
+    classifies = bool(writers & {"softmax", "log_softmax"})
+    scores = (classifies or expected.ndim <= 3) and expected.shape[-1] > 1  # [samples, rows, classes]
     same = float(np.mean(expected.argmax(-1) == found.argmax(-1))) if scores else None
-    ratio = sqnr_db(expected, found)
+    seen = None if unequal.passed is None else ~unequal.passed
+    parts = unequal.joined or ({} if classifies else small_columns(expected))
     return OutputAccuracyRecord(
-        output=onnx_name,
-        sqnr_db=None if ratio is None else round(ratio, 2),
+        output=onnx_name(graph, name),
         top1_agreement=same,
         classifies=classifies and scores,
+        parts=tuple(_part(tensor, part, expected, found, where) for part, where in parts.items()),
+        **_figures(tensor, expected, found, seen),
     )
 
 
-def sqnr_db(expected: np.ndarray, found: np.ndarray) -> float | None:
-    """Signal to noise in decibels over elements that are numbers; None without noise or signal."""
-    wanted, got = expected.reshape(-1), found.reshape(-1)
-    noise = signal = 0.0
-    for start in range(0, wanted.size, _BLOCK):
-        block = wanted[start : start + _BLOCK].astype(np.float64)
-        seen = np.abs(block) < _SENTINEL  # (false for NaN)
-        noise += float(np.sum((block[seen] - got[start : start + _BLOCK][seen]) ** 2))
-        signal += float(np.sum(block[seen] ** 2))
-    return 10 * float(np.log10(signal / noise)) if noise and signal else None
+def _part(
+    tensor: Tensor, part: str, expected: np.ndarray, found: np.ndarray, seen: np.ndarray
+) -> PartAccuracyRecord:
+    from fadiff.costmodel.schedule.conversion_record import PartAccuracyRecord
+
+    figures = _figures(tensor, expected, found, seen)
+    return PartAccuracyRecord(part=part, elements=int(seen.sum()), **figures)
+
+
+def _figures(
+    tensor: Tensor, expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None
+) -> dict[str, Any]:
+    from fadiff.converter.check.noise import noise_of
+    from fadiff.converter.check.storage import from_storage, to_storage
+
+    figures = asdict(noise_of(expected, found, seen))
+    if tensor.dtype == "int8" and tensor.scale is not None:
+        shape = expected.shape[1:]
+        rounded = [from_storage(tensor, to_storage(tensor, one), shape) for one in expected]
+        figures["rounding_db"] = noise_of(expected, np.stack(rounded), seen).sqnr_db
+    return figures

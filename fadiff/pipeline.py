@@ -22,7 +22,7 @@ from fadiff.output import replacing_folder
 if TYPE_CHECKING:
     from fadiff.converter import Conversion
     from fadiff.converter.read.inputs import Samples
-    from fadiff.costmodel.schedule.conversion_record import ConversionRecord, FloatRecord
+    from fadiff.costmodel.schedule.conversion_record import ConversionRecord, FloatRecord, ReachRecord
     from fadiff.costmodel.schedule.document import ScheduleDocument, SearchRecord
     from fadiff.costmodel.schedule.schedule import LatencyModel, Schedule
     from fadiff.costmodel.schedule.serialize import Bound
@@ -245,13 +245,24 @@ def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord
         console.note(original)
     return ConversionRecord(
         notes=tuple(filter(None, (*conversion.notes, *conversion.warnings, found.note, original))),
+        doubts=conversion.doubts,
         quantization=tuple(
             QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in found.sqnr_db.items()
         ),
         accuracy=found.accuracy,
         kept_float=_kept_float(conversion),
+        reach=_reach(conversion),
         runtime_steps=found.runtime_steps,
     )
+
+
+def _reach(conversion: Conversion) -> ReachRecord | None:
+    from fadiff.costmodel.schedule.conversion_record import ReachRecord
+
+    reach = conversion.reach
+    if reach is None or reach.before_db is None or reach.after_db is None:
+        return None
+    return ReachRecord(before_db=reach.before_db, after_db=reach.after_db)
 
 
 def _kept_float(conversion: Conversion) -> FloatRecord | None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fadiff.converter.check.noise import sqnr_db
 from fadiff.converter.scratch_folder import scratch_folder
-from fadiff.output_accuracy import output_accuracy, sqnr_db
+from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def sensitivity(vectors: TestVectors, count: int = 2) -> Sensitivity:
     from fadiff.converter.ir.weight_file import WeightFile, is_large
 
     conversion = vectors.conversion
-    inputs, stored = _inputs(vectors, count)
+    inputs, stored = map(dict, _inputs(vectors, count))
     graph = conversion.graph
     names = [t.onnx_name for t in graph.tensors.values() if t.onnx_name is not None and t.data is None]
     floats = run_floats(conversion, inputs, names)
@@ -60,7 +61,8 @@ def sensitivity(vectors: TestVectors, count: int = 2) -> Sensitivity:
         del session  # (its weights are mapped)
         compared = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder)
     ratios = {}
-    for name, found in integers.items():
+    floats |= inputs
+    for name, found in (stored | integers).items():
         tensor = graph.tensors[name]
         # (booleans are stored without a scale)
         if tensor.dtype == "int8" and tensor.scale is not None and tensor.onnx_name in floats:

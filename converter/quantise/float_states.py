@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from fadiff.converter.ir.states import LOST_BY_STATES
 from fadiff.converter.plan.floats import cell_of, float_states
 from fadiff.converter.quantise.choose import Calibration, Choice
-from fadiff.converter.quantise.mixed import Mixed, MixedSearch
+from fadiff.converter.quantise.mixed import GOOD_DB, Mixed, MixedSearch
 
-_GOOD_DB = 20.0
-"""Of the worst output; less is reason enough, whatever goal: samples are few steps, and sequences go on."""
 _WORTH_DB = 1.0
 
 
@@ -28,6 +26,8 @@ class Kept:
     mixed: Mixed | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    reach: Mixed | None = None
+    """What floats could gain, where nobody asked for them and int8 is poor."""
 
 
 def decide(
@@ -49,7 +49,8 @@ def decide(
         named = search.worth(search.named) if search.named else None
         better = _with_states(search, without, progress)
         notes = () if better is None else (_advice(search, better),)
-        return replace(plain, mixed=named, notes=notes)
+        reach = search.reach() if search.is_judged and better is None else None
+        return replace(plain, mixed=named, notes=notes, reach=reach)
     search = _with_states(search, without, progress) or search
     kept, warning = search.until(least_db, progress)
     mixed, warnings = search.worth(kept), (warning,) if warning else ()
@@ -69,7 +70,7 @@ def _with_states(
     if not search.is_judged or cells == search.named:
         return None
     before = search.score(search.named)
-    if before >= _GOOD_DB:
+    if before >= GOOD_DB:
         return None
     progress("trying states in float")
     planned = search.planned(cells)

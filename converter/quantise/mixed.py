@@ -31,6 +31,8 @@ from fadiff.converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
 """The samples that the result is judged on in the end are others."""
+GOOD_DB = 20.0
+"""Of the worst output: less is reason enough to look for more, whatever goal."""
 _WORTH_DB = 0.2
 _TRIALS = 10
 """Sets of layers that a round tries."""
@@ -157,6 +159,15 @@ class MixedSearch:
         kept = {state.output for state in program.states} if self.in_sequence else set()
         wanted = [v for v in program.outputs if program.is_float(v) and v not in kept]
         return min(self._ratios(names, wanted).values(), default=np.inf)
+
+    def reach(self) -> Mixed | None:
+        """What every layer in float that can be would gain; None where int8 is good without."""
+        before = self.score(self.named)
+        if before >= GOOD_DB:
+            return None
+        program, steps = self.calibration.program, self.calibration.steps
+        every = {step.name for step in steps if can_be_float(program, step)}
+        return Mixed(before_db=round(before, 2), after_db=round(self.score(every), 2))
 
     def _candidates(self, kept: Collection[str]) -> list[frozenset[str]]:
         """Sets of steps that would hold a value in float, or only the weights of its writer: those of values

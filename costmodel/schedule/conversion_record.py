@@ -16,15 +16,39 @@ class QuantizationRecord(Record):
     sqnr_db: float
 
 
-class OutputAccuracyRecord(Record):
-    """One output of the integers against the float model."""
+class NoiseRecord(Record):
+    """Signal to noise in dB of the integers against the float model; null: no noise, no signal, integers."""
+
+    sqnr_db: float | None = Field(None, description="of all samples together")
+    median_db: float | None = Field(None, description="of the median sample")
+    tenth_db: float | None = Field(None, description="nine samples in ten have more")
+    worst_db: float | None = Field(None, description="of the worst sample")
+    rounding_db: float | None = Field(
+        None, description="of all samples if nothing but this output were rounded to int8"
+    )
+
+    @property
+    def least_db(self) -> float | None:
+        """What a verdict looks at: all samples together, or nine samples in ten."""
+        return min((x for x in (self.sqnr_db, self.tenth_db) if x is not None), default=None)
+
+
+class PartAccuracyRecord(NoiseRecord):
+    """Elements of an output that belong together: an operand of its last Concat, columns of unlike size."""
+
+    part: str
+    elements: int
+
+
+class OutputAccuracyRecord(NoiseRecord):
+    """One output of the integers against the float model, but for what only passes through from an input."""
 
     output: str = Field(description="ONNX name")
-    sqnr_db: float | None = Field(None, description="null: no noise, no signal, or an integer output")
     top1_agreement: float | None = Field(
         None, description="share of rows with the float model's largest entry; null: no scores of classes"
     )
     classifies: bool = Field(False, description="probabilities or indices: rows are answers, not vectors")
+    parts: tuple[PartAccuracyRecord, ...] = Field((), description="unequal things in it, if there are any")
 
 
 class AccuracyRecord(Record):
@@ -33,6 +57,9 @@ class AccuracyRecord(Record):
     inputs: Literal["test", "calibration", "random"] = Field(description="random says nothing about data")
     samples: int
     outputs: tuple[OutputAccuracyRecord, ...]
+    inputs_db: float | None = Field(
+        None, description="of the worst output if nothing but the inputs were rounded to int8"
+    )
 
 
 class FloatRecord(Record):
@@ -46,13 +73,22 @@ class FloatRecord(Record):
     after_db: float | None = None
 
 
+class ReachRecord(Record):
+    """The worst output on held-out samples, as it is and with every layer in float32 that can be."""
+
+    before_db: float
+    after_db: float
+
+
 class ConversionRecord(Record):
     """What the front end did to the model."""
 
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = Field((), description="what speaks against the calibration data")
     quantization: tuple[QuantizationRecord, ...] = ()
     accuracy: AccuracyRecord | None = Field(None, description="null: float32 target")
     kept_float: FloatRecord | None = None
+    reach: ReachRecord | None = Field(None, description="null: not tried, int8 is good enough")
     runtime_steps: int | None = Field(
         None,
         description="the most int8 steps by which a layer differs from ONNX Runtime's run of the quantised "

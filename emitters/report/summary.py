@@ -115,6 +115,8 @@ def _accuracy(document: ScheduleDocument, verification: Mapping[str, Any]) -> li
         of += ": says nothing about real data"
     state = {"good": "good", "failed": "bad"}.get(verdict.state, "")
     found = []
+    if verdict.worst is not None and verdict.worst.least_db != verdict.sqnr_db:
+        of += f"; {verdict.worst.what}: {verdict.worst.least_db:.1f} dB"
     if verdict.sqnr_db is not None:
         found.append(Figure("Accuracy", f"{verdict.sqnr_db:.1f} dB", of, state))
     if verdict.top1_agreement is not None:

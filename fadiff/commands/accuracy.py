@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from fadiff.converter.check.noise import Noise
     from fadiff.costmodel.target.target import Target
     from fadiff.pipeline import ModelOptions
 
@@ -72,8 +75,8 @@ def accuracy(
       fadiff accuracy net.onnx --data labelled.npz --calibration images.npz
     """
     from fadiff.contenders import float_outputs, our_outputs, runtime_outputs
+    from fadiff.converter.check.noise import Noise
     from fadiff.metrics import METRICS, metric_of
-    from fadiff.output_accuracy import sqnr_db
     from fadiff.pipeline import read_model
     from fadiff.vectors import make_vectors
 
@@ -101,15 +104,14 @@ def accuracy(
                 found[label] = runtime_outputs(conversion, samples, per_channel, console.update)
             except Exception as error:
                 found[label] = error
-    first = next(iter(floats))
     for label, results in found.items():
         if isinstance(results, Exception):
             rows.append(
                 {"contender": label, "problem": f"{type(results).__name__}: {results}".splitlines()[0][:120]}
             )
             continue
-        ratio = None if label == "float" else sqnr_db(floats[first], results[first])
-        rows.append({"contender": label, name: measure(results, labels), "sqnr_db": ratio})
+        noise = Noise() if label == "float" else _worst(floats, results)
+        rows.append({"contender": label, name: measure(results, labels), **asdict(noise)})
     if as_json:
         console.result(json.dumps({"metric": name, "samples": count, "rows": rows}, indent=2))
         return
@@ -120,8 +122,25 @@ def accuracy(
             console.result(f"  {row['contender']:<32} {row['problem']}")
             continue
         value = f"{100 * row[name]:.2f} %" if percent else f"{row[name]:.6g}"
-        noise = "" if row["sqnr_db"] is None else f"   SQNR {row['sqnr_db']:.1f} dB against float"
-        console.result(f"  {row['contender']:<32} {value}{noise}")
+        against = (
+            ""
+            if row["sqnr_db"] is None
+            else f"   SQNR {row['sqnr_db']:.1f} dB against float (median sample {row['median_db']:.1f}, "
+            f"nine in ten {row['tenth_db']:.1f}, worst {row['worst_db']:.1f})"
+        )
+        console.result(f"  {row['contender']:<32} {value}{against}")
+
+
+def _worst(floats: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Noise:
+    """Signal to noise of the worst output."""
+    import numpy as np
+
+    from fadiff.converter.check.noise import Noise, noise_of
+
+    each = [noise_of(a, found[name]) for name, a in floats.items() if np.issubdtype(a.dtype, np.floating)]
+    return min(
+        (one for one in each if one.sqnr_db is not None), key=lambda n: n.sqnr_db or 0.0, default=Noise()
+    )
 
 
 def _labels(data: Path) -> np.ndarray:

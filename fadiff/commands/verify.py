@@ -95,16 +95,23 @@ def print_verification(console: Console, report: VerifyReport) -> None:
         if not layer.traffic_exact:
             console.result(f"              {layer.name}: {_traffic(layer)}")
     if figures := figures_of(report.sqnr_db, report.top1_agreement):
-        console.result(f"  measured    {figures} against the float model, on the test vectors")
+        console.result(f"  measured    {figures} against the float model, on {_vectors(report)}")
     if report.quantized_top1_agreement is not None and not report.tolerance:
         console.result(
-            f"  rounding    top-1 {100 * report.quantized_top1_agreement:.1f} % as {_runtime_model(report)}"
+            f"  rounding    top-1 {100 * report.quantized_top1_agreement:.1f} % as {_runtime_model(report)}, "
+            f"on {_vectors(report)}"
         )
     if not report.meaning_kept:
         console.result(
             f"  meaning     {report.runtime_sqnr_db:.1f} dB against {_runtime_model(report)}: FAILED "
             "(the conversion is wrong; please report the model)"
         )
+
+
+def _vectors(report: VerifyReport) -> str:
+    if report.vectors_are == "random":
+        return f"{report.vectors} random vectors, which say nothing about real data"
+    return "the test vectors"
 
 
 def _worst(report: VerifyReport) -> str:

@@ -107,7 +107,7 @@ def test_thresholds():
     assert _judged(15, 0.95, True) == "poor"
     assert _judged(9, 0.95, True) == "failed"
     assert _judged(25, 0.85, True) == "failed"
-    assert _judged(25, 0.85, False) == "good"  # any vector has a largest entry
+    assert _judged(25, 0.85, False) == "poor"  # any vector has a largest entry
     assert _judged(15, 0.85, False) == "failed"
     assert _judged(None, None, False) == "good"
     assert _judged(9, 0.85, True, min_sqnr=5, min_top1=80) == "poor"

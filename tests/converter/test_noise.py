@@ -7,13 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fadiff import output_accuracy
-from fadiff.output_accuracy import sqnr_db
+from fadiff.converter.check import noise
+from fadiff.converter.check.noise import sqnr_db
 
 
 @pytest.mark.parametrize("block", [1, 7, 60, 1 << 20])
 def test_blocks_make_no_difference(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_accuracy, "_BLOCK", block)
+    monkeypatch.setattr(noise, "_BLOCK", block)
     generator = np.random.default_rng(0)
     expected = generator.standard_normal((4, 5, 3)).astype(np.float32)
     found = expected + 0.1 * generator.standard_normal(expected.shape).astype(np.float32)
