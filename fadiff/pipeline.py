@@ -116,6 +116,7 @@ def compile(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
+    from fadiff.realised import realised_vectors, vectors_as_recorded
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors
 
@@ -136,12 +137,16 @@ def compile(
         for warning in vectors.warnings:
             console.warn(warning)
         if given is None:
+            if search.is_executed:
+                vectors = realised_vectors(vectors, hardware, console)
+                conversion = vectors.conversion
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
             vectors = replace(vectors, conversion=conversion)  # (with the search's notes)
             decision, described = found.schedule, partial(describe_search, found)
         else:
+            vectors = vectors_as_recorded(vectors, given)
             with naming(str(schedule)):
-                decision = schedule_from_document(given, conversion.graph)
+                decision = schedule_from_document(given, vectors.conversion.graph)
             described = partial(_describe_given, given, decision)
         document = described(front_end_record(vectors, console))
         folder = OutputFolder(work)

@@ -35,6 +35,11 @@ class SearchOptions(Settings):
     prefetch: bool = False
     """Whether the first weights of a group may load while the group before computes."""
 
+    @property
+    def is_executed(self) -> bool:
+        """Whether schedules of our own methods are searched that the C executes; baselines stay."""
+        return self.fusion_model == "sound" and self.profile == "hw" and self.method in PROVING
+
 
 def find_schedule(
     graph: Graph,

@@ -242,7 +242,7 @@ class Graph:
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
-        """Layer names as nodes; an edge carries the name of the `tensor` that flows along it."""
+        """Layer names as nodes; an edge carries the name of the (first) `tensor` that flows along it."""
         import networkx as nx
 
         dag: nx.DiGraph[str] = nx.DiGraph()
@@ -251,7 +251,8 @@ class Graph:
             dag.add_node(layer.name)
             for tensor in layer.inputs:
                 for writer in writers.get(tensor, []):
-                    dag.add_edge(writer, layer.name, tensor=tensor)
+                    if not dag.has_edge(writer, layer.name):
+                        dag.add_edge(writer, layer.name, tensor=tensor)
             for tensor in layer.outputs:
                 writers.setdefault(tensor, []).append(layer.name)
         return dag

@@ -233,6 +233,11 @@ class ResizeLinear(HostOperator):
     scale: float
 
 
+def row_of_squares(row: int, rows: Rows) -> int:
+    """Where among its products a row meets itself: blocks of `length` rows, the last at the end."""
+    return row - min(row - row % rows.length, rows.outer - rows.length)
+
+
 @dataclass(frozen=True)
 class RowOperator(HostOperator):
     """Along one axis."""
@@ -284,13 +289,32 @@ class Exponentials(RowOperator):
 class InverseRoot(RowOperator):
     """A float32 for each row: 1 / root(mean square + epsilon).
 
-    Rows of the input are blocks of `length` sums, the products of as many rows with one another: element
-    r % length of row r is the sum of its squares, `scale` makes it the mean.
+    The input has products of each row with `length` others, itself among them (`row_of_squares`): the sum of
+    its squares, which `scale` makes the mean.
     """
 
     op = "inverse_root"
     scale: float
     epsilon: float
+
+
+@dataclass(frozen=True)
+class Moments(RowOperator):
+    """What a layer norm adds to each row before it divides, and a float32 for each row: 1 / deviation.
+
+    Inputs are rows of `width` elements, products of them as of `InverseRoot`, and their sums.  The output is
+    the rows again, then for each a row of moments, in units of the elements: mean to the nearest integer and
+    the rest in 16ths, deviation likewise, at the start of each `block` elements, whose others are 0.
+    """
+
+    op = "moments"
+    least_inputs = 3
+    width: int
+    block: int
+    variance_scale: float
+    epsilon: float
+    unit: float
+    """Of the elements: a deviation in it is what the row holds."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ OUTPUT_TAPS = 4
 """Taps of a window that rounding and storing its result take as long as."""
 RUN_ELEMENTS = 256
 """Elements of a run of a copy that beginning it takes as long as."""
+ROW_OF_MOMENTS = 500
+"""Elements of a row that its moments, double divisions and a root, take as long as."""
 LONG_RUN = 16
 """Elements from which on a run is copied as a whole (runtime/elementwise.h)."""
 
@@ -50,6 +52,8 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
             return layer.op, graph.tensors[layer.inputs[0]].size / written + OUTPUT_TAPS
         case ops.Reduce() | ops.ArgMax():
             return layer.op, graph.tensors[layer.inputs[0]].size / written
+        case ops.Moments(rows=rows):
+            return layer.op, 1 + rows.outer * ROW_OF_MOMENTS / written
         case ops.FloatProduct(dims=dims):
             return layer.op, math.prod(dims) / written
         case ops.Copy(loops=loops):

@@ -198,6 +198,11 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
         case ops.InverseRoot(scale=scale, epsilon=epsilon):
             mean = (float_literal(scale), float_literal(epsilon))
             return HostCall("inverse_root", (rows, a.input(0), a.output, *mean))
+        case ops.Moments(width=width, block=block):
+            constants = (v.hex() for v in (operator.variance_scale, operator.epsilon, operator.unit))
+            read = (a.input(i) for i in range(3))
+            written = (a.at[name] for name in a.layer.outputs)
+            return HostCall("moments", (rows, *read, *written, width, block, *constants))
         case ops.LogSoftmax(ratio=ratio, unit=unit):
             levels: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
             if len(a.layer.inputs) > 1:  # int8

@@ -58,7 +58,7 @@ class Names:
     """Hands out unique identifiers of at most 40 characters."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._taken = {"norm"}  # layer_norm is a function of the runtime
 
     def unique(self, name: str) -> str:
         """`c_identifier(name)`, with a number when another name came out the same."""

@@ -57,13 +57,13 @@ class LayerOptions:
     setting: LoopSetting
     priced: tuple[Priced, ...]
     as_is: bool
-    """Whether the first of them is issued by the core; all others are on loop units, where these can."""
+    """Whether it may stay as it is, issued by the core; where a loop unit can run it, no other is."""
     _checked: dict[LayerMapping, LayerMapping | None] = field(default_factory=dict)
 
     @property
     def on_loops(self) -> bool:
         """Whether a loop unit can run it at all."""
-        return any(self._issued(priced) for priced in self.priced[self.as_is :])
+        return any(self._issued(priced) for priced in self.priced if priced.issue != "instructions")
 
     def best(self, prices: Prices) -> tuple[float, LayerMapping]:
         """The cheapest, the first of equals."""
@@ -97,7 +97,7 @@ def issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping
     """A mapping in all ways in which units can run it, the shortest program first."""
     for issue in SHORTEST_FIRST if len(setting.group.layers) == 1 else LOOPS:
         now = replace(mapping, issue=issue)
-        if not obstacle_to_issue(replace(setting, mapping=now)) and _has_room(setting, now):
+        if not obstacle_to_issue(replace(setting, mapping=now)) and has_room(setting, now):
             yield now
 
 
@@ -110,7 +110,7 @@ def _keeps_weights(setting: LoopSetting, mapping: LayerMapping) -> bool:
     return bool(np.prod([trips[x] for x in RELEVANT["W"]]) == wanted)
 
 
-def _has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
+def has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
     """Whether the schedule's own rules allow a mapping here, too."""
     try:
         check_member(setting.graph, setting.members, setting.space, mapping, setting.target, "hw")

@@ -36,6 +36,7 @@ from fadiff.optimizer.finish.convolution_tiles import convolution_mappings
 from fadiff.optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
 from fadiff.optimizer.finish.product_tiles import product_mappings
 from fadiff.optimizer.finish.replacements import Replacement
+from fadiff.optimizer.finish.row_tiles import row_mappings
 from fadiff.optimizer.group.tiles import groups_per_tile, last_output
 
 
@@ -197,7 +198,7 @@ class LoopWays:
     ) -> LayerOptions:
         graph, layer = self.schedule.graph, setting.layer
         placement = placement_of(graph, group, plan, layer)
-        now = (replace(setting.mapping, issue="instructions"),) if as_is else ()
+        now = (replace(setting.mapping, issue="instructions"), *row_mappings(setting)) if as_is else ()
         strides = setting.input_strides, setting.output_strides
         stays = setting.pinned and (setting.pinned.rows, setting.pinned.tiles.get(layer.name))
         space = setting.space.room.is_resident, setting.space.room.reserved, setting.obstacle, stays

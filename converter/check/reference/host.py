@@ -227,6 +227,7 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
     host.LogSoftmax: rows.log_softmax,
     host.Lookup: lookup,
     host.MaxPool: max_pool,
+    host.Moments: rows.moments,
     host.Quantise: integers.quantise,
     host.Reduce: rows.reduce,
     host.ResizeLinear: rows.resize_linear,

@@ -33,12 +33,47 @@ def exponentials(emit: Emit, layer: HostLayer, operator: ops.Exponentials) -> No
 
 def inverse_root(emit: Emit, layer: HostLayer, operator: ops.InverseRoot) -> None:
     """1 / root(f32(squares) * scale + epsilon), each step in float32."""
-    rows = operator.rows
-    places = np.arange(rows.outer) * rows.length + np.arange(rows.outer) % rows.length
-    squares = emit.op("Gather", emit.flat(layer.inputs[0]), emit.constant(places.astype(np.int32)))
+    squares = _squares(emit, layer.inputs[0], operator.rows)
     mean = emit.op("Add", emit.scaled(squares, operator.scale), emit.constant(np.float32(operator.epsilon)))
     root = emit.op("Sqrt", mean)
     emit.write_dense(layer.outputs[0], emit.op("Div", emit.constant(np.float32(1)), root))
+
+
+def _squares(emit: Emit, products: str, rows: ops.Rows) -> str:
+    """The sum of squares of every row [outer], int32."""
+    places = [row * rows.length + ops.row_of_squares(row, rows) for row in range(rows.outer)]
+    return emit.op("Gather", emit.flat(products), emit.constant(np.array(places, np.int32)))
+
+
+def moments(emit: Emit, layer: HostLayer, operator: ops.Moments) -> None:
+    """The rows, then mean and deviation of each as integers and 16ths of the rest; f32(1 / deviation).
+
+    Double arithmetic.
+    """
+    rows, width = operator.rows, operator.width
+    elements, products, sums = layer.inputs
+
+    def double(value: float) -> str:
+        return emit.constant(np.float64(value))
+
+    n, total = emit.constant(np.int64(width)), emit.cast(emit.flat(sums), "int64")
+    spread = emit.op("Mul", emit.cast(_squares(emit, products, rows), "int64"), n)
+    spread = emit.cast(emit.op("Sub", spread, emit.op("Mul", total, total)), "float64")
+    variance = emit.op("Mul", spread, double(operator.variance_scale))
+    root = emit.op("Sqrt", emit.op("Add", variance, double(operator.epsilon)))
+    emit.write_dense(layer.outputs[1], emit.cast(emit.op("Div", double(1), root), "float32"))
+    mean = emit.op("Div", emit.cast(total, "float64"), double(width))
+    deviation = emit.op("Div", root, double(operator.unit))
+    deviation = emit.op("Min", deviation, double(127))
+    values = []
+    for value in (mean, deviation):
+        whole = emit.op("Round", value)
+        rest = emit.op("Round", emit.op("Mul", emit.op("Sub", value, whole), double(16)))
+        values += [emit.reshape(emit.cast(v, "int8"), (rows.outer, 1, 1)) for v in (whole, rest)]
+    rest_of_block = np.zeros((rows.outer, 1, operator.block - len(values)), np.int8)
+    block = emit.op("Concat", *values, emit.constant(rest_of_block), axis=2)
+    added = emit.reshape(emit.op("Tile", block, emit.ints([1, width // operator.block, 1])), (-1,))
+    emit.write_dense(layer.outputs[0], emit.op("Concat", emit.flat(elements), added, axis=0))
 
 
 def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentials) -> tuple[str, str]:

@@ -42,14 +42,54 @@ static inline void exponentials(
     }
 }
 
-/* 1 / root(squares * scale + epsilon) of row o, whose squares are at o modulo the length of a row of products. */
+/* The sum of squares of row o: its product with itself.  Rows come in blocks of `length`, each multiplied by all of its
+ * block; the last block ends with the last row. */
+static inline int32_t squares_of(const rows_t *rows, const int32_t *products, int32_t o)
+{
+    const int32_t first = MIN(o - o % rows->length, rows->outer - rows->length);
+    return products[(ptrdiff_t)o * rows->length + o - first];
+}
+
+/* 1 / root(squares * scale + epsilon) of each row. */
 static inline void inverse_root(
     const rows_t *rows, const int32_t *products, float *factors, float scale, float epsilon)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
-        const float mean = (float)products[row_start(rows, o, 0) + o % rows->length] * scale;
+        const float mean = (float)squares_of(rows, products, o) * scale;
         const float shifted = mean + epsilon;
         factors[o] = 1.0f / sqrtf(shifted);
+    }
+}
+
+/* A number from -128 to 127 as the nearest integer and 16ths of what is left. */
+static inline void split(double value, int8_t *to)
+{
+    const double whole = rint(value);
+    to[0] = (int8_t)whole;
+    to[1] = (int8_t)rint((value - whole) * 16.0);
+}
+
+/* The rows of `width` elements; then of each mean and deviation, split, at the start of each `block`; and 1 / deviation. */
+static inline void moments(
+    const rows_t *rows, const elem_t *input, const int32_t *products, const int32_t *sums, elem_t *output,
+    float *factors, int32_t width, int32_t block, double variance_scale, double epsilon, double unit)
+{
+    const size_t size = (size_t)rows->outer * (size_t)width;
+    memcpy(output, input, size);
+    output += size;
+    memset(output, 0, size);
+    for (int32_t o = 0; o < rows->outer; o++) {
+        const int64_t total = sums[o];
+        const int64_t spread = (int64_t)squares_of(rows, products, o) * width - total * total;
+        const double variance = (double)spread * variance_scale;
+        const double root = sqrt(variance + epsilon);
+        factors[o] = (float)(1.0 / root);
+        int8_t row[4];
+        split((double)total / width, row);
+        split(MIN(root / unit, 127.0), row + 2);
+        for (int32_t c = 0; c < width; c += block) {
+            memcpy(output + (ptrdiff_t)o * width + c, row, sizeof row);
+        }
     }
 }
 

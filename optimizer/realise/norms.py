@@ -1,0 +1,161 @@
+"""Layer norm and RMS norm on the array: only what there is one of in a row stays on the core.
+
+Sums of squares are products of rows with their transposes, sums products with ones.  The core makes of them
+the reciprocal of each row's deviation, by which the last product's rows are scaled as they are stored.  That
+product multiplies by gamma: channel by channel in RMS norms; with a mean and beta in blocks of channels, with
+a second tap whose weights take the mean away and add beta, in units of deviation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.host import InverseRoot, LayerNorm, Moments, Rows
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.realise.realised import Realised
+
+_LEAST_BLOCK = 4
+"""Channels in which the second tap holds mean and deviation, each in two parts."""
+
+
+def realised_norm(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+    """The layers; None of rows that are not next to each other, of a float array, RMS norms with beta, and
+    a width without a divisor that fits the array."""
+    operator, (x, *parameters) = layer.operator, layer.inputs
+    source, out = graph.tensors[x], graph.tensors[layer.outputs[0]]
+    gamma, beta = (np.asarray(graph.tensors[name].data).astype(np.float64) for name in parameters)
+    if not isinstance(operator, LayerNorm) or operator.rows.inner != 1 or operator.per_inner:
+        return None
+    if source.dtype != "int8" or source.zero or out.zero or not gamma.any():
+        return None
+    if not operator.center:
+        return None if beta.any() else _root_mean_square(layer, operator, source, out, gamma, target)
+    width = operator.rows.length
+    blocks = [n for n in range(_LEAST_BLOCK, target.side + 1) if width % n == 0]
+    if not blocks:
+        return None
+    return _layer_norm(layer, operator, source, out, (gamma, beta), blocks[-1], target)
+
+
+def _root_mean_square(
+    layer: HostLayer, operator: LayerNorm, x: Tensor, out: Tensor, gamma: np.ndarray, target: Target
+) -> Realised:
+    rows, width, scale = operator.rows.outer, operator.rows.length, x.scale or 1.0
+    squares, products = _squares(layer.name, x.name, operator.rows, target)
+    factors = Tensor(f"{layer.name}.factors", (rows,), "float32")
+    mean = float(np.float32(scale * scale / width))
+    root = InverseRoot(Rows(rows, products.shape[1], 1), mean, float(np.float32(operator.epsilon)))
+    step = float(np.abs(gamma).max()) / 127
+    weights = np.rint(gamma / step).astype(np.int8).reshape(width, 1, 1, 1, 1)
+    weight = Tensor(
+        f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
+    )
+    image = (1, 0, width, 0, 0)
+    product = TensorCoreLayer(
+        layer.name,
+        "depthwise",
+        Dims(G=width, P=rows),
+        View(x.name, 0, image),
+        View(weight.name, 0, (1, 1, 1, 1, 1)),
+        View(out.name, 0, image),
+        (rows, 1),
+        scale=_float32(scale * step),
+        onnx_nodes=layer.onnx_nodes,
+        row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
+    )
+    core = HostLayer(f"{layer.name}.root", root, (products.name,), (factors.name,))
+    return Realised((layer.name,), (*squares, core, product), (products, factors, weight))
+
+
+def _layer_norm(
+    layer: HostLayer,
+    operator: LayerNorm,
+    x: Tensor,
+    out: Tensor,
+    affine: tuple[np.ndarray, np.ndarray],
+    block: int,
+    target: Target,
+) -> Realised:
+    rows, width, scale = operator.rows.outer, operator.rows.length, x.scale or 1.0
+    squares, products = _squares(layer.name, x.name, operator.rows, target)
+    ones = Tensor(
+        f"{layer.name}.ones", (1, 1, 1, width, 1), "int8", 1.0, np.ones((1, 1, 1, width, 1), np.int8)
+    )
+    sums = Tensor(f"{layer.name}.sums", (rows, 1), "int32")
+    total = TensorCoreLayer(
+        sums.name,
+        "gemm",
+        Dims(C=width, P=rows),
+        View(x.name, 0, (0, 0, width, 0, 1)),
+        View(ones.name, 0, (width, width, width, 1, 1)),
+        View(sums.name, 0, (0, 0, 1, 0, 1)),
+        (rows, 1),
+    )
+    factors = Tensor(f"{layer.name}.factors", (rows,), "float32")
+    beside = Tensor(f"{layer.name}.moments", (2, rows, width), "int8", x.scale)
+    moments = Moments(
+        Rows(rows, products.shape[1], 1), width, block, operator.variance_scale, operator.epsilon, scale
+    )
+    read = (x.name, products.name, sums.name)
+    core = HostLayer(beside.name, moments, read, (beside.name, factors.name))
+    step = max(float(np.abs(values).max()) for values in affine) / 127
+    weights = _taps(affine[0] / step, affine[1] / step, block)
+    weight = Tensor(
+        f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
+    )
+    product = TensorCoreLayer(
+        layer.name,
+        "conv",
+        Dims(G=width // block, K=block, C=block, Q=rows, R=2),
+        View(beside.name, 0, (block, 0, rows * width, width, 1)),
+        View(weight.name, 0, (2 * block * block, block * block, block * block, block, 1)),
+        View(out.name, 0, (block, 0, 0, width, 1)),
+        (2, rows),
+        scale=_float32(scale * step),
+        onnx_nodes=layer.onnx_nodes,
+        row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
+    )
+    tensors = (products, ones, sums, factors, beside, weight)
+    return Realised((layer.name,), (*squares, total, core, product), tensors)
+
+
+def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:
+    """Weights [groups, 2, 1, block, block]: gamma on the diagonal; what mean and deviation add."""
+    weights = np.zeros((len(gamma) // block, 2, 1, block, block), np.int8)
+    of_block = np.rint(gamma).reshape(-1, block)
+    every = np.arange(block)
+    weights[:, 0, 0, every, every] = of_block
+    parts = (-of_block, -of_block / 16, beta.reshape(-1, block), beta.reshape(-1, block) / 16)
+    weights[:, 1, 0, : len(parts)] = np.rint(np.stack(parts, 1))
+    return weights
+
+
+def _squares(name: str, x: str, rows: Rows, target: Target) -> tuple[list[Layer], Tensor]:
+    """Products of each row with those of its block, as Moments and InverseRoot want them: the last, where
+    they fill no block, with the last block of all rows."""
+    width, length = rows.length, min(rows.outer, target.side)
+    blocks, rest = divmod(rows.outer, length)
+    products = Tensor(f"{name}.squares", (rows.outer, length), "int32")
+
+    def product(suffix: str, groups: int, count: int, first: int, others: int) -> Layer:
+        of_group = length * width
+        return TensorCoreLayer(
+            f"{products.name}{suffix}",
+            "bmm",
+            Dims(G=groups, K=length, C=width, P=count),
+            View(x, first * width, (of_group, 0, width, 0, 1)),
+            View(x, others * width, (of_group, 0, 0, 1, width)),
+            View(products.name, first * length, (length * length, 0, length, 0, 1)),
+            (count, 1),
+        )
+
+    layers = [product("", blocks, length, 0, 0)]
+    if rest:
+        layers.append(product(".rest", 1, rest, rows.outer - rest, rows.outer - length))
+    return layers, products
+
+
+def _float32(value: float) -> float:
+    return float(np.float32(value))

@@ -1,0 +1,56 @@
+"""Softmax whose rows a product reads: the core makes exponentials, stores divide by their sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.host import Exponentials, Softmax
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.realise.realised import Realised
+
+_ONE = 127
+"""exp(0) in int8."""
+
+
+def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+    """The layers; None for a float array, rows that are not next to each other, other readers than a product
+    whose depth is a whole row, and a bias, which would be divided, too."""
+    operator, out = layer.operator, graph.tensors[layer.outputs[0]]
+    readers = graph.consumers(out.name)
+    if not isinstance(operator, Softmax) or out.dtype != "int8" or operator.rows.inner != 1 or out.zero:
+        return None
+    if len(readers) != 1 or out.name in graph.outputs:
+        return None
+    reader = readers[0]
+    if not isinstance(reader, TensorCoreLayer) or not _reads_rows(reader, out.name, operator.rows.length):
+        return None
+    length = operator.rows.length
+    ones = np.asarray(graph.tensors[layer.inputs[1]].data, np.float64)
+    data = np.rint(ones * (_ONE / ones[-1])).astype(np.int8) if ones[-1] else ones.astype(np.int8)
+    table = Tensor(f"{layer.name}.numerators", data.shape, "int8", None, data)
+    e = Tensor(f"{layer.name}.exponentials", out.shape, "int8", 1.0)
+    factors = Tensor(f"{layer.name}.reciprocals", (operator.rows.outer,), "float32")
+    inputs = (layer.inputs[0], table.name, *layer.inputs[2:])
+    exponentials = Exponentials(operator.rows, operator.mask_rows)
+    core = HostLayer(layer.name, exponentials, inputs, (e.name, factors.name), layer.onnx_nodes)
+    view = reader.input
+    g, n, h, w = (stride // length for stride in view.strides[:4])
+    product = replace(
+        reader,
+        input=replace(view, tensor=e.name),
+        scale=float(np.float32(reader.scale / (out.scale or 1.0))),
+        row_scale=View(factors.name, view.offset // length, (g, n, h, w, 0)),
+    )
+    return Realised((layer.name, reader.name), (core, product), (table, e, factors))
+
+
+def _reads_rows(reader: TensorCoreLayer, tensor: str, length: int) -> bool:
+    """Whether every pixel of the reader is a row of the tensor."""
+    view = reader.input
+    is_product = reader.op in ("gemm", "bmm") and length == reader.dims.C and view.strides[4] == 1
+    rows = all(stride % length == 0 for stride in (view.offset, *view.strides[:4]))
+    plain = reader.bias is None and reader.row_scale is None and reader.weight.tensor != tensor
+    return view.tensor == tensor and is_product and rows and plain
