@@ -23,11 +23,12 @@ _LEAST_BLOCK = 4
 def realised_norm(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
     """The layers; None of rows that are not next to each other, of a float array, RMS norms with beta, and
     a width without a divisor that fits the array."""
-    operator, (x, *parameters) = layer.operator, layer.inputs
-    source, out = graph.tensors[x], graph.tensors[layer.outputs[0]]
-    gamma, beta = (np.asarray(graph.tensors[name].data).astype(np.float64) for name in parameters)
+    operator = layer.operator
     if not isinstance(operator, LayerNorm) or operator.rows.inner != 1 or operator.per_inner:
         return None
+    x, *parameters = layer.inputs
+    source, out = graph.tensors[x], graph.tensors[layer.outputs[0]]
+    gamma, beta = (np.asarray(graph.tensors[name].data).astype(np.float64) for name in parameters)
     if source.dtype != "int8" or source.zero or out.zero or not gamma.any():
         return None
     if not operator.center:
