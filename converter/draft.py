@@ -181,5 +181,5 @@ class Drafter:
     def _plan(
         self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()
     ) -> tuple[Step, ...]:
-        steps = plan(program, self.element, self.without, apart, caps)
+        steps = plan(program, self.element, self.without, apart, caps, self.scales)
         return keep_float(self.file, program, steps, self.keep_float) if self.element == "int8" else steps

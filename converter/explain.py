@@ -9,7 +9,13 @@ from typing import Any
 from fadiff.converter.ir.graph import Graph
 from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.rewrites import ABSORB_MOVEMENT, FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
+from fadiff.converter.rewrites import (
+    ABSORB_MOVEMENT,
+    FOLD_CHAINS,
+    FOLD_EPILOGUES,
+    FOLD_INPUTS,
+    FOLD_NORMS,
+)
 
 
 def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str, ...]:
@@ -20,8 +26,11 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
     tables: Counter[int] = Counter()
     scales: Counter[str] = Counter()
     norms: Counter[int] = Counter()
+    inputs: Counter[str] = Counter()
     for step in steps:
-        if step.kind == "lookup":
+        if step.kind == "input":
+            inputs[" + ".join(node.op for node in step.nodes)] += 1
+        elif step.kind == "lookup":
             if step.head.name in present:
                 tables[len(step.nodes)] += 1
             else:
@@ -38,6 +47,7 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
         *_counted(ABSORB_MOVEMENT, "{} became strides", views),
         *_counted(FOLD_CHAINS, "chains of {} nodes became tables", tables),
         *_counted(FOLD_CHAINS, "{} became a scale", scales),
+        *_counted(FOLD_INPUTS, "{} of an input became what its integers mean", inputs),
         *_counted(FOLD_NORMS, "normalisations of {} nodes became layers", norms),
         f"copies: {copies} remain; {len(program.nodes)} nodes are {len(graph.layers)} layers",
     )

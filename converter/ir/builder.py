@@ -10,6 +10,7 @@ import numpy as np
 
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import (
+    AxisScales,
     DType,
     Graph,
     HostLayer,
@@ -80,12 +81,13 @@ class GraphBuilder:
         onnx_name: str | None = None,
         onnx_axes: tuple[int, ...] | None = None,
         zero: int = 0,
+        along: AxisScales | None = None,
     ) -> str:
         """Add a tensor (a constant when it has `data`); returns its unique name."""
         if scale is not None:
             scale = float(np.float32(scale))
         unique = self.unique(name)
-        self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes, zero)
+        self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes, zero, along)
         return unique
 
     def constant(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx
 
 from fadiff.converter.errors import Unsupported
-from fadiff.converter.ir.graph import ElementType, Graph
+from fadiff.converter.ir.graph import AxisScales, ElementType, Graph, Part
 from fadiff.converter.ir.operators import is_elementwise
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
@@ -18,8 +19,10 @@ from fadiff.converter.lower.float_layers import FloatLayers
 from fadiff.converter.lower.formula import lower_formula
 from fadiff.converter.lower.layout import finish_outputs
 from fadiff.converter.lower.lookup import lower_lookup
+from fadiff.converter.lower.movement import merged_parts
 from fadiff.converter.lower.rows import lower_norm
 from fadiff.converter.lower.table import find, problem
+from fadiff.converter.plan.inputs import affine_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.rewrites import ABSORB_MOVEMENT
@@ -93,9 +96,15 @@ def lower(
     """The Graph of a program all of whose steps are supported; `without` as in `fadiff.convert`."""
     lowering = Lowering(name, program, quantisation, model)
     floats = FloatLayers(lowering, steps)
+    folded = {step.source: step for step in steps if step.kind == "input"}
     for value in program.inputs:
-        floats.lower_input(value, _lower_input)
+        if value in folded:
+            _lower_folded(lowering, folded[value])
+        else:
+            floats.lower_input(value, _lower_input)
     for step in steps:
+        if step.kind == "input":
+            continue
         if step.is_float:
             floats.lower(step, _lower_step)
             continue
@@ -107,9 +116,10 @@ def lower(
     floats.finish()
     outputs = finish_outputs(lowering)
     graph = lowering.graph.build(outputs, sha256)
-    stored = {value: lowering.values[value].tensor for value in program.inputs}
-    stored.update(zip(program.outputs, outputs, strict=True))
-    states = tuple(State(stored[state.output], stored[state.input]) for state in program.states)
+    stored = dict(zip(program.outputs, outputs, strict=True))
+    states = tuple(
+        State(stored[state.output], lowering.values[state.input].tensor) for state in program.states
+    )
     return replace(graph, states=states)
 
 
@@ -124,13 +134,12 @@ def _lower_step(lowering: Lowering, step: Step) -> None:
         operator.lower(lowering, step)
 
 
-def _lower_input(lowering: Lowering, value: str) -> None:
+def _lower_input(lowering: Lowering, value: str, stored: str = "", along: AxisScales | None = None) -> None:
+    """An input of the graph; where `stored` is given, it holds that function of it, as `along` says."""
     program = lowering.program
     shape = program.shapes[value]
-    scale = lowering.scale(value)
-    order = tuple(range(len(shape)))
-    if len(shape) in (3, 4) and _is_image(program, value):
-        order = (0, *range(2, len(shape)), 1)
+    scale = lowering.scale(stored or value)
+    order = _input_order(program, value)
     tensor = lowering.graph.input(
         value,
         tuple(shape[i] for i in order),
@@ -138,8 +147,32 @@ def _lower_input(lowering: Lowering, value: str) -> None:
         scale=scale,
         onnx_name=value,
         onnx_axes=None if order == tuple(range(len(shape))) else order,
+        along=along,
     )
-    lowering.values[value] = dense(tensor, shape, scale, order)
+    lowering.values[stored or value] = dense(tensor, shape, scale, order)
+
+
+def _lower_folded(lowering: Lowering, step: Step) -> None:
+    """An input of which the first operators are what its integers mean: x = (scale * q - shift) / factor."""
+    program, value = lowering.program, step.source
+    affine, scale = affine_of(program, step.nodes), lowering.scale(step.output)
+    assert scale is not None
+    factor, shift = (array.reshape(-1) for array in np.broadcast_arrays(affine.factor, affine.shift))
+    axis = affine.axis if affine.axis is not None else len(program.shapes[value]) - 1
+    count = program.shapes[value][axis] if affine.axis is None else 1
+    parts = [
+        Part(count, float(np.float32(scale / f)), float(np.float32(-s / f)))
+        for f, s in zip(factor.tolist(), shift.tolist(), strict=True)
+    ]
+    stored_axis = _input_order(program, value).index(axis)
+    _lower_input(lowering, value, step.output, AxisScales(stored_axis, merged_parts(parts)))
+
+
+def _input_order(program: Program, value: str) -> tuple[int, ...]:
+    """The axes of an input in storage order."""
+    rank = len(program.shapes[value])
+    is_image = rank in (3, 4) and _is_image(program, value)
+    return (0, *range(2, rank), 1) if is_image else tuple(range(rank))
 
 
 def _is_image(program: Program, value: str) -> bool:

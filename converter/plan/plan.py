@@ -1,11 +1,12 @@
 """Plan: which nodes become one layer, and which values are therefore stored (and quantised).
 
-Four kinds of grouping, all on the float graph:
+Five kinds of grouping, all on the float graph:
 
 * epilogue: bias add, ReLU and Clip(0, max) join the convolution, matrix product or residual add
   before them, when nothing else reads the value in between;
 * lookup: element-wise nodes that depend on one stored value only (an activation function, however
   many nodes the exporter made of it) become one 256-entry table of that value;
+* input: an affine function of an input alone becomes what its integers mean (converter/plan/inputs.py);
 * norm: a layer or RMS normalisation spelled out in primitive operators (converter/plan/norms.py);
 * everything else is a step of its own.
 """
@@ -21,10 +22,11 @@ import numpy as np
 from fadiff.converter.ir.graph import Activation, ElementType
 from fadiff.converter.ir.operators import WEIGHTED, is_tabulated
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.norms import Norm, find_norms
-from fadiff.converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
+from fadiff.converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_INPUTS, FOLD_NORMS
 
-StepKind = Literal["node", "lookup", "norm"]
+StepKind = Literal["node", "lookup", "norm", "input"]
 
 BLANK = -1e4
 """An attention mask blanks positions with values from here down."""
@@ -69,14 +71,16 @@ def plan(
     without: Collection[str] = (),
     apart: Collection[str] = (),
     caps: Collection[str] = (),
+    prescribed: Collection[str] = (),
 ) -> tuple[Step, ...]:
     """Group the nodes of a normalised float program into steps, in topological order.
 
     `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
     `without` names rewrites to leave out (`fadiff.converter.rewrites.NAMES`), `apart` Clip nodes that no
-    saturation can stand for, `caps` Min nodes that it stands for (converter/quantise/equalise.py).
+    saturation can stand for, `caps` Min nodes that it stands for (converter/quantise/equalise.py),
+    `prescribed` values of which the file gives the scale.
     """
-    return _Planner(program, element, without, apart, caps).steps()
+    return _Planner(program, element, without, apart, caps, prescribed).steps()
 
 
 class _Planner:
@@ -87,8 +91,10 @@ class _Planner:
         without: Collection[str],
         apart: Collection[str],
         caps: Collection[str],
+        prescribed: Collection[str],
     ) -> None:
         self.program = program
+        self.prescribed = prescribed
         self.caps = frozenset(caps)
         self.apart = frozenset(apart)
         self.without = without
@@ -106,6 +112,7 @@ class _Planner:
             nodes = tuple(sorted(norm.nodes, key=lambda node: position[node.name]))
             found.append(Step("norm", nodes[-1], nodes, norm.output, source=norm.source, norm=norm))
             self.taken.update(node.name for node in nodes)
+        found.extend(self._inputs())
         for node in self.program.nodes:
             if node.name not in self.taken and not self._joins_region(node):
                 step = self._step(node)
@@ -115,6 +122,17 @@ class _Planner:
             if self._is_stored(value):
                 found.append(Step("lookup", nodes[-1], nodes, value, source=self.origin[value]))
         return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
+
+    def _inputs(self) -> list[Step]:
+        if FOLD_INPUTS in self.without or not self.saturates:
+            return []
+        steps = [
+            Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value)
+            for value, nodes in input_chains(self.program, self.prescribed)
+            if not self.taken & {node.name for node in nodes}
+        ]
+        self.taken.update(name for step in steps for name in step.onnx_nodes)
+        return steps
 
     def _joins_region(self, node: Node) -> bool:
         if not is_tabulated(self.program, node) or len(node.outputs) != 1:

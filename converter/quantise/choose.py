@@ -28,6 +28,7 @@ from fadiff.converter.quantise.biases import (
     shared,
     weight_shift,
 )
+from fadiff.converter.quantise.columns import with_headroom
 from fadiff.converter.quantise.importance import importances
 from fadiff.converter.quantise.judge import Judge
 from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
@@ -273,7 +274,9 @@ class Calibration:
 
     def _ranges(self, way: _Way) -> dict[str, Range]:
         if way.ranges not in self._found:
+            counts = {value: int(seen.counts.sum()) for value, seen in self._observed.items()}
             found = ranges(self._observed, way.ranges)
+            found = with_headroom(self.program, self.steps, found, counts)
             self._found[way.ranges] = without_sentinels(self.program, self.steps, found)
         return self._found[way.ranges]
 

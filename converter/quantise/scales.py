@@ -24,7 +24,8 @@ def int8_steps(steps: Sequence[Step]) -> list[Step]:
 
 def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     """Float activations that a layer writes or the graph takes in, and that are int8 somewhere."""
-    values = [v for v in program.inputs if program.is_float(v)]
+    folded = {step.source for step in steps if step.kind == "input"}
+    values = [v for v in program.inputs if program.is_float(v) and v not in folded]
     for step in steps:
         values.extend(v for v in outputs_of(step) if program.is_float(v))
     floats = only_in_float(program, steps)

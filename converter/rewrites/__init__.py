@@ -22,6 +22,7 @@ REWRITES: Mapping[str, Callable[[Graph], tuple[Graph, tuple[str, ...]]]] = {
 FOLD_EPILOGUES = "fold-epilogues"
 FOLD_CHAINS = "fold-chains"
 FOLD_NORMS = "fold-norms"
+FOLD_INPUTS = "fold-inputs"
 ABSORB_MOVEMENT = "absorb-movement"
 EQUALISE_CHANNELS = "equalise-channels"
 SPLIT_CHANNELS = "split-channels"
@@ -45,6 +46,7 @@ NAMES: Mapping[str, str] = {
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",
+    FOLD_INPUTS: "(x - mean) / std of an input becomes what its integers mean; unlike columns get scales",
     ABSORB_MOVEMENT: "Reshape, Transpose, Split, Slice... become strides of the access",
     "write-in-place": "a layer writes where Concat or a copy would have moved its output",
     "drop-padding-taps": "rows and columns of a kernel that only meet padding are cut off",

@@ -1,0 +1,122 @@
+"""Affine functions of an input alone, as (x - mean) / std: what the input's integers mean, no layer.
+
+The program around stores what such a chain would give: value = scale * integer + offset, with numbers of
+their own along one axis.  Features in their own units (Pa, degrees, shares) then lose nothing at the input,
+and the core does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fadiff.converter.ir.program import Node, Program
+
+
+@dataclass(frozen=True)
+class Affine:
+    """factor * x + shift; both are numbers, or vectors along an axis of x."""
+
+    factor: np.ndarray
+    shift: np.ndarray
+    axis: int | None = None
+
+    def then(self, factor: np.ndarray, shift: np.ndarray, axis: int | None) -> Affine | None:
+        """Another after this one; None where they vary along different axes."""
+        if None not in (self.axis, axis) and self.axis != axis:
+            return None
+        along = self.axis if axis is None else axis
+        return Affine(np.asarray(self.factor * factor), np.asarray(self.shift * factor + shift), along)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is more than a positive factor for all, and can be taken back."""
+        finite = bool(np.all(np.isfinite(self.factor)) and np.all(np.isfinite(self.shift)))
+        moves = bool(np.any(self.shift != 0)) or np.unique(self.factor).size > 1
+        return finite and moves and bool(np.all(self.factor > 0))
+
+
+def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    """Float inputs, but for some, that only an affine chain reads, and the longest such chain."""
+    for value in program.inputs:
+        states = {end for state in program.states for end in (state.input, state.output)}
+        if value in but or value in states or not program.is_float(value):
+            continue
+        nodes, reader, known = list[Node](), program.sole_consumer(value), _IDENTITY
+        while reader is not None and not set(reader.outputs) & set(but):
+            step = _of_node(program, reader)
+            following = None if step is None else known.then(step.factor, step.shift, step.axis)
+            if following is None:
+                break
+            known = following
+            nodes.append(reader)
+            reader = program.sole_consumer(reader.outputs[0])
+        if known.is_usable:
+            yield value, tuple(nodes)
+
+
+def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
+    """What a chain computes, in double precision."""
+    known = _IDENTITY
+    for node in nodes:
+        step = _of_node(program, node)
+        assert step is not None
+        following = known.then(step.factor, step.shift, step.axis)
+        assert following is not None
+        known = following
+    return known
+
+
+_IDENTITY = Affine(np.ones(()), np.zeros(()))
+
+
+def _of_node(program: Program, node: Node) -> Affine | None:
+    """One node, None for any other function."""
+    shape = program.shapes.get(node.inputs[0]) if node.inputs else None
+    if (
+        node.domain
+        or shape is None
+        or program.shapes.get(node.outputs[0]) != program.shapes.get(next(program.activations(node), ""))
+    ):
+        return None
+    if node.op == "Identity":
+        return _IDENTITY
+    if node.op == "BatchNormalization":
+        return _of_normalisation(program, node)
+    constants = [program.constants[v] for v in node.inputs if v in program.constants]
+    if node.op not in ("Add", "Sub", "Mul", "Div") or len(constants) != 1 or len(node.inputs) != 2:
+        return None
+    if node.op in ("Sub", "Div") and node.inputs[0] in program.constants:
+        return None
+    vector = _along_one_axis(constants[0].astype(np.float64), len(program.shapes[node.outputs[0]]))
+    if vector is None:
+        return None
+    array, axis = vector
+    with np.errstate(divide="ignore"):
+        return {
+            "Add": lambda: Affine(np.ones(()), array, axis),
+            "Sub": lambda: Affine(np.ones(()), -array, axis),
+            "Mul": lambda: Affine(array, np.zeros(()), axis),
+            "Div": lambda: Affine(1 / array, np.zeros(()), axis),
+        }[node.op]()
+
+
+def _of_normalisation(program: Program, node: Node) -> Affine | None:
+    constants = [program.constant(name) for name in node.inputs[1:5]]
+    if any(array is None for array in constants) or len([v for v in node.outputs if v]) > 1:
+        return None
+    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in constants)
+    factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    return Affine(factor, bias - mean * factor, 1)
+
+
+def _along_one_axis(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | None:
+    """A constant operand as a number or a vector, and the axis of the result that it varies along."""
+    if array.ndim > rank:
+        return None
+    axes = [rank - array.ndim + axis for axis, size in enumerate(array.shape) if size > 1]
+    if len(axes) > 1:
+        return None
+    return (array.reshape(-1), axes[0]) if axes else (array.reshape(()), None)

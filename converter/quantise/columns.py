@@ -1,0 +1,249 @@
+"""Inputs whose columns are unlike: each is centred and scaled, which the weights behind take back.
+
+A steering angle of 0.01 rad beside a speed of 35 m/s, a pressure beside a humidity: one scale for all makes
+the small ones zero.  With x = c * n + m the product W x is (W c) n + W m, so n may be stored instead, and the
+program around is told of c and m (converter/plan/inputs.py).  Pixels from 0 to 1 gain their other 127 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.ir.window import pads_of
+from fadiff.converter.plan.inputs import affine_of, input_chains
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.printable import FreshNames
+from fadiff.converter.quantise.channels import PRODUCTS
+from fadiff.converter.quantise.observe import activations
+from fadiff.converter.quantise.ranges import Range
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.reserved import names_in
+
+_LEAST_SAMPLES = 3
+_UNLIKE = 2.0
+"""Ranges of columns that differ by more get scales of their own."""
+_OFF_CENTRE = 0.25
+"""A middle farther from zero than so many half ranges is worth an offset."""
+_FUTURE = 1e4
+"""Numbers of a column that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A value, the products that read it, and the axis that they sum over."""
+
+    value: str
+    readers: tuple[Node, ...]
+    axis: int
+    can_shift: bool
+
+
+def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
+    """Rewrite a normalised float model in place; the inputs whose columns it made alike.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    if len(samples) < _LEAST_SAMPLES:
+        return ()
+    ends = {name: nodes[-1].outputs[0] for name, nodes in input_chains(program)}
+    found = []
+    for name in program.inputs:
+        columns = _columns(program, name, ends.get(name, name))
+        if columns is None:
+            continue
+        low, high = _ranges(file, model, samples, columns)
+        factor, shift = _choice(columns, low, high)
+        if np.all(shift == 0) and np.unique(factor).size == 1:
+            continue
+        _Editor(model, program).balance(columns, factor.astype(np.float32), shift.astype(np.float32))
+        found.append(name)
+    return tuple(found)
+
+
+def with_headroom(
+    program: Program, steps: Sequence[Step], ranges: Mapping[str, Range], counts: Mapping[str, int]
+) -> dict[str, Range]:
+    """Ranges, wider where an input with scales of its own for columns was seen in few samples: the next ones
+    would go beyond.  `counts` says how many numbers were seen of a value."""
+    wider = dict(ranges)
+    for step in steps:
+        if step.kind == "input" and step.output in ranges:
+            seen = counts.get(step.output, 0) / affine_of(program, step.nodes).factor.size
+            room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(max(seen, 3)))))
+            low, high = ranges[step.output]
+            wider[step.output] = (low * room, high * room)
+    return wider
+
+
+def _columns(program: Program, name: str, value: str) -> _Columns | None:
+    states = {state.input for state in program.states}
+    readers = program.consumers(value)
+    if not program.is_float(value) or name in states or value in program.outputs or not readers:
+        return None
+    if not all(_multiplies(program, node, value) for node in readers):
+        return None
+    rank = len(program.shapes[value])
+    axes = {1 if node.op == "Conv" else rank - 1 for node in readers}
+    if len(axes) != 1 or rank < 2:
+        return None
+    return _Columns(value, readers, axes.pop(), all(_takes_shift(program, node) for node in readers))
+
+
+def _multiplies(program: Program, node: Node, value: str) -> bool:
+    """Whether a node is a product of the value and constant weights that may change."""
+    weight = program.constant(node.input(1)) if node.op in PRODUCTS else None
+    plain = weight is not None and (node.op == "Conv" or weight.ndim == 2)
+    is_operand = node.inputs[0] == value and value not in node.inputs[1:]
+    return plain and is_operand and not node.attributes.get("transA", 0)
+
+
+def _takes_shift(program: Program, node: Node) -> bool:
+    """Whether a bias can take back what an offset adds: padding would stay zero."""
+    bias = program.constant(node.input(2)) if node.input(2) else None
+    outputs = program.shapes[node.outputs[0]]
+    if node.op == "Conv":
+        weight = program.shapes[node.inputs[1]]
+        return not any(pads_of(node, program.shapes[node.inputs[0]][2:], weight[2:]))
+    if node.op == "MatMul":
+        return True
+    alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    fits = not node.input(2) or (bias is not None and bias.size in (1, outputs[-1]) and beta != 0)
+    return fits and alpha > 0
+
+
+def _ranges(
+    file: str, model: onnx.ModelProto, samples: Samples, columns: _Columns
+) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest number of every column."""
+    lows, highs = [], []
+    for _, array in activations(file, model, StoredWeights(), samples, [columns.value]):
+        rest = tuple(i for i in range(array.ndim) if i != columns.axis)
+        lows.append(array.min(rest))
+        highs.append(array.max(rest))
+    low, high = np.min(lows, 0).astype(np.float64), np.max(highs, 0).astype(np.float64)
+    return low, high
+
+
+def _choice(columns: _Columns, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What columns are multiplied by after an offset was subtracted: vectors where they are unlike."""
+    middle, half = (high + low) / 2, (high - low) / 2
+    if not columns.can_shift:
+        middle, half = np.zeros_like(middle), np.maximum(np.abs(low), np.abs(high))
+    varies = half > 0
+    if not np.any(varies):
+        return np.ones(1), np.zeros(1)
+    most = half.max()
+    if np.all(half[varies] * _UNLIKE >= most):
+        low, high = low.min(), high.max()
+        middle, half = np.asarray((high + low) / 2), np.asarray((high - low) / 2)
+        is_off = columns.can_shift and abs(middle) > _OFF_CENTRE * half
+        return np.ones(1), (middle if is_off else np.zeros(1)).reshape(1)
+    half = np.where(varies, half, np.maximum(most, np.abs(middle)))  # (what never moved may do so)
+    return most / half, np.where(varies, middle, 0.0)
+
+
+class _Editor:
+    """Changes a model in place."""
+
+    def __init__(self, model: onnx.ModelProto, program: Program) -> None:
+        self.graph, self.program = model.graph, program
+        self.nodes = {node.output[0]: node for node in model.graph.node}
+        self.fresh = FreshNames(names_in(model.graph))
+
+    def balance(self, columns: _Columns, factor: np.ndarray, shift: np.ndarray) -> None:
+        """(value - shift) * factor for the readers, whose weights and biases take it back."""
+        rank = len(self.program.shapes[columns.value])
+        spread = [-1 if axis == columns.axis else 1 for axis in range(rank)]
+        value, made = columns.value, []
+        for op, vector, neutral in (("Sub", shift, 0), ("Mul", factor, 1)):
+            if np.all(vector == neutral):
+                continue
+            shape = spread if vector.size > 1 else [1] * rank
+            operand = self._constant(f"{columns.value}.{op}", vector.reshape(shape))
+            out = self.fresh.new(f"{columns.value}.{op}.out")
+            made.append(helper.make_node(op, [value, operand], [out], name=self.fresh.new(out)))
+            sizes = self.program.shapes[columns.value]
+            self.graph.value_info.append(helper.make_tensor_value_info(out, TensorProto.FLOAT, sizes))
+            value = out
+        first = min(list(self.graph.node).index(self.nodes[node.outputs[0]]) for node in columns.readers)
+        for offset, added in enumerate(made):
+            self.graph.node.insert(first + offset, added)
+        self.nodes = {node.output[0]: node for node in self.graph.node}
+        count = self.program.shapes[columns.value][columns.axis]
+        for node in columns.readers:
+            proto = self.nodes[node.outputs[0]]
+            proto.input[0] = value
+            self._take_back(node, proto, *(np.broadcast_to(v, (count,)) for v in (factor, shift)))
+
+    def _take_back(self, node: Node, proto: onnx.NodeProto, factor: np.ndarray, shift: np.ndarray) -> None:
+        weight = self.program.constants[node.inputs[1]].astype(np.float64)
+        summed = _by_input(node, weight)
+        scaled = summed / factor[:, None] if node.op != "Conv" else weight / _spread(node, weight, factor)
+        if node.op == "Conv":
+            added = (weight * _spread(node, weight, shift)).reshape(len(weight), -1).sum(1)
+        else:
+            added = shift.astype(np.float64) @ summed
+            scaled = scaled.T if node.attributes.get("transB", 0) else scaled
+        proto.input[1] = self._constant(node.inputs[1], scaled.astype(np.float32))
+        if np.any(shift != 0):
+            self._add(node, proto, added)
+
+    def _add(self, node: Node, proto: onnx.NodeProto, added: np.ndarray) -> None:
+        """Add a vector over output channels to the bias of a product, or in front of what is added to it."""
+        if node.op == "MatMul":
+            self._add_behind(node, proto, added)
+            return
+        alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+        added = added * (alpha / beta) if node.op == "Gemm" and node.input(2) else added * alpha
+        before = self.program.constants[node.inputs[2]].reshape(-1) if node.input(2) else 0.0
+        name = self._constant(node.input(2) or f"{node.name}.bias", (before + added).astype(np.float32))
+        if node.op == "Gemm" and not node.input(2):  # (a beta without a bias says nothing)
+            kept = [attribute for attribute in proto.attribute if attribute.name != "beta"]
+            del proto.attribute[:]
+            proto.attribute.extend(kept)
+        inputs = [*list(proto.input)[:2], name]
+        del proto.input[:]
+        proto.input.extend(inputs)
+
+    def _add_behind(self, node: Node, proto: onnx.NodeProto, added: np.ndarray) -> None:
+        reader = self.program.sole_consumer(node.outputs[0])
+        constants = self.program.constants
+        if reader is not None and reader.op == "Add" and any(v in constants for v in reader.inputs):
+            place, name = next((i, v) for i, v in enumerate(reader.inputs) if v in constants)
+            bias = self._constant(name, (constants[name] + added).astype(np.float32))
+            self.nodes[reader.outputs[0]].input[place] = bias
+            return
+        result = node.outputs[0]
+        sums = self.fresh.new(f"{result}.sums")
+        shape = self.program.shapes[result]
+        self.graph.value_info.append(helper.make_tensor_value_info(sums, TensorProto.FLOAT, shape))
+        bias = self._constant(f"{node.name}.bias", added.astype(np.float32))
+        adder = helper.make_node("Add", [sums, bias], [result], name=self.fresh.new(f"{node.name}.add"))
+        proto.output[0] = sums
+        self.graph.node.insert(list(self.graph.node).index(proto) + 1, adder)
+
+    def _constant(self, wanted: str, array: np.ndarray) -> str:
+        name = self.fresh.new(wanted)
+        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+
+def _by_input(node: Node, weight: np.ndarray) -> np.ndarray:
+    """Weights of a matrix product as [input, output]."""
+    return weight.T if node.attributes.get("transB", 0) else weight
+
+
+def _spread(node: Node, weight: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """A vector over input channels, to go with the weights [K, C / groups, ...] of a convolution."""
+    groups = int(node.attributes.get("group", 1))
+    of_group = columns.astype(np.float64).reshape(groups, 1, -1)
+    spread = np.broadcast_to(of_group, (groups, len(weight) // groups, of_group.shape[-1]))
+    return spread.reshape(len(weight), -1, *(1,) * (weight.ndim - 2))
