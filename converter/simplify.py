@@ -9,6 +9,7 @@ import onnx
 
 from fadiff.converter.contrib import expand_contrib
 from fadiff.converter.decompose import decompose
+from fadiff.converter.decompose.tables import tabulate
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
@@ -71,7 +72,12 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
-    written = decompose(model, program, samples_of(program, model, weights))
+    samples = samples_of(program, model, weights)
+    if tabulated := tabulate(model, program, samples):
+        notes.append(f"tables of what depends on an integer input alone: {', '.join(tabulated)}")
+        model = normalise(file, model)
+        program = program_of(model, weights)
+    written = decompose(model, program, samples)
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fadiff.converter.contrib import (
     activations,
     attention,
+    features,
     grouped,
     legacy,
     norms,
@@ -20,6 +21,7 @@ from fadiff.converter.decompose.nodes import Nodes
 
 Constraint = Callable[[Call], str | None]
 MICROSOFT = "com.microsoft"
+LEARNING = "ai.onnx.ml"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,15 @@ _ATTENTION = ("mask_filter_value", "num_heads", "scale", "unidirectional")
 _ALONE = {"do_rotary": (0,), "past_present_share_buffer": (0,)}
 
 FUNCTIONS: tuple[Function, ...] = (
+    Function(
+        "ArrayFeatureExtractor",
+        features.array_feature_extractor,
+        2,
+        constraints=(features.known_array,),
+        domain=LEARNING,
+    ),
+    Function("Normalizer", features.normalizer, 1, ("norm",), domain=LEARNING),
+    Function("Scaler", features.scaler, 1, ("offset", "scale"), domain=LEARNING),
     Function("Affine", legacy.affine, 1, ("alpha", "beta"), domain=""),
     Function(
         "Attention",
@@ -228,7 +239,10 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 REFUSED_DOMAINS: Mapping[str, tuple[str, str]] = {
     "com.microsoft.nchwc": _LAID_OUT,
     "com.ms.internal.nhwc": _LAID_OUT,
-    "ai.onnx.ml": ("is no neural network operator", "do this step outside of the model"),
+    LEARNING: (
+        "is no neural network operator",
+        "do this step outside of the model (skl2onnx: options={'zipmap': False} leaves ZipMap out)",
+    ),
     "ai.onnx.contrib": _PROCESSING,
     "com.microsoft.extensions": _PROCESSING,
     "ai.onnx.training": _TRAINING,

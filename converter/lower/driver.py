@@ -158,14 +158,15 @@ def _lower_folded(lowering: Lowering, step: Step) -> None:
     affine, scale = affine_of(program, step.nodes), lowering.scale(step.output)
     assert scale is not None
     factor, shift = (array.reshape(-1) for array in np.broadcast_arrays(affine.factor, affine.shift))
-    axis = affine.axis if affine.axis is not None else len(program.shapes[value]) - 1
+    order = _input_order(program, value)
+    axis = affine.axis if affine.axis is not None else order[-1]
     count = program.shapes[value][axis] if affine.axis is None else 1
     parts = [
         Part(count, float(np.float32(scale / f)), float(np.float32(-s / f)))
         for f, s in zip(factor.tolist(), shift.tolist(), strict=True)
     ]
-    stored_axis = _input_order(program, value).index(axis)
-    _lower_input(lowering, value, step.output, AxisScales(stored_axis, merged_parts(parts)))
+    along = AxisScales(order.index(axis), merged_parts(parts))
+    _lower_input(lowering, value, step.output, along)
 
 
 def _input_order(program: Program, value: str) -> tuple[int, ...]:

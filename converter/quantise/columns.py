@@ -31,6 +31,9 @@ _UNLIKE = 2.0
 """Ranges of columns that differ by more get scales of their own."""
 _OFF_CENTRE = 0.25
 """A middle farther from zero than so many half ranges is worth an offset."""
+_COMMON, _TAIL = 0.99, 3.0
+"""What lies beyond so many times the magnitude that so many numbers keep below is an outlier."""
+_MOST_NUMBERS = 2**14
 _FUTURE = 1e4
 """Numbers of a column that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
 
@@ -59,8 +62,7 @@ def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples:
         columns = _columns(program, name, ends.get(name, name))
         if columns is None:
             continue
-        low, high = _ranges(file, model, samples, columns)
-        factor, shift = _choice(columns, low, high)
+        factor, shift = _choice(columns, _numbers(file, model, samples, columns))
         if np.all(shift == 0) and np.unique(factor).size == 1:
             continue
         _Editor(model, program).balance(columns, factor.astype(np.float32), shift.astype(np.float32))
@@ -119,35 +121,44 @@ def _takes_shift(program: Program, node: Node) -> bool:
     return fits and alpha > 0
 
 
-def _ranges(
-    file: str, model: onnx.ModelProto, samples: Samples, columns: _Columns
-) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest number of every column."""
-    lows, highs = [], []
+def _numbers(file: str, model: onnx.ModelProto, samples: Samples, columns: _Columns) -> np.ndarray:
+    """What the columns were, [numbers, columns]; of many some, and always the smallest and the largest."""
+    found = []
+    most = max(1, _MOST_NUMBERS // len(samples))
     for _, array in activations(file, model, StoredWeights(), samples, [columns.value]):
-        rest = tuple(i for i in range(array.ndim) if i != columns.axis)
-        lows.append(array.min(rest))
-        highs.append(array.max(rest))
-    low, high = np.min(lows, 0).astype(np.float64), np.max(highs, 0).astype(np.float64)
-    return low, high
+        rows = np.moveaxis(array, columns.axis, -1).reshape(-1, array.shape[columns.axis]).astype(np.float64)
+        found += [rows[:: -(-len(rows) // most)], rows.min(0)[None], rows.max(0)[None]]
+    return np.concatenate(found)
 
 
-def _choice(columns: _Columns, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _choice(columns: _Columns, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What columns are multiplied by after an offset was subtracted: vectors where they are unlike."""
-    middle, half = (high + low) / 2, (high - low) / 2
-    if not columns.can_shift:
-        middle, half = np.zeros_like(middle), np.maximum(np.abs(low), np.abs(high))
+    middle, half = _span(numbers, can_shift=columns.can_shift)
     varies = half > 0
     if not np.any(varies):
         return np.ones(1), np.zeros(1)
     most = half.max()
     if np.all(half[varies] * _UNLIKE >= most):
-        low, high = low.min(), high.max()
-        middle, half = np.asarray((high + low) / 2), np.asarray((high - low) / 2)
-        is_off = columns.can_shift and abs(middle) > _OFF_CENTRE * half
-        return np.ones(1), (middle if is_off else np.zeros(1)).reshape(1)
+        middle, half = _span(numbers.reshape(-1, 1), can_shift=columns.can_shift)
+        is_off = abs(middle[0]) > _OFF_CENTRE * half[0]
+        return np.ones(1), middle if is_off else np.zeros(1)
     half = np.where(varies, half, np.maximum(most, np.abs(middle)))  # (what never moved may do so)
     return most / half, np.where(varies, middle, 0.0)
+
+
+def _span(numbers: np.ndarray, *, can_shift: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The middle of each column, 0 where it must be, and how far it reaches from there.
+
+    A few outliers are not looked at: the range of the tensor decides on them.
+    """
+    low, high = numbers.min(0), numbers.max(0)
+    middle = (high + low) / 2 if can_shift else np.zeros_like(low)
+    common = _TAIL * np.quantile(np.abs(numbers - np.median(numbers, 0)), _COMMON, axis=0)
+    reach = np.abs(numbers - middle).max(0)
+    has_outliers = (common > 0) & (common < reach)
+    if can_shift:
+        middle = np.where(has_outliers, np.median(numbers, 0), middle)
+    return middle, np.where(has_outliers, common, reach)
 
 
 class _Editor:

@@ -65,7 +65,8 @@ class Case:
             [helper.make_empty_tensor_value_info(name) for name in outputs if name],
             [numpy_helper.from_array(a, n) for n, a, fixed in given if fixed],
         )
-        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        versions = {"": self.opset, "com.microsoft": 1, "ai.onnx.ml": 1}
+        opsets = [helper.make_opsetid(*entry) for entry in versions.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
     def feeds(self) -> dict[str, np.ndarray]:
@@ -326,6 +327,19 @@ CASES = {
         (0, 1),
         tolerance=1e-4,
     ),
+    "scaler": Case("Scaler", [floats(3, 4)], {"offset": [1.0, 2, 3, 4], "scale": [0.5, 1, 2, 4]}),
+    "scaler, one for all": Case("Scaler", [floats(3, 4)], {"offset": [1.0], "scale": [0.5]}),
+    **{
+        f"normalizer, {norm}": Case("Normalizer", [floats(3, 4)], {"norm": norm})
+        for norm in ("MAX", "L1", "L2")
+    },
+    "features, labels": Case(
+        "ArrayFeatureExtractor",
+        [integers(0, 99, 7, dtype=np.int64), integers(0, 7, 3, dtype=np.int64)],
+        {},
+        (0,),
+    ),
+    "features, columns": Case("ArrayFeatureExtractor", [floats(3, 4), np.array([2, 0], np.int64)], {}, (1,)),
     "rotary": Case("RotaryEmbedding", [X, np.zeros(1, np.int64), COS, SIN], {}, (2, 3)),
     "rotary, offset": Case("RotaryEmbedding", [X, np.full(1, 3, np.int64), COS, SIN], {}, (1, 2, 3)),
     "rotary, positions": Case(

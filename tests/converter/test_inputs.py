@@ -1,4 +1,4 @@
-"""Inputs in their own units: what their integers mean is said column by column, and the weights take it back."""
+"""Inputs in their own units: what their integers mean is said column by column, weights take it back."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     constants = {"w": w.T.copy() if transposed else w, "b": weights(2, 32), "v": weights(3, 32, 5)}
     model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
     onnx.save(model, tmp_path / "m.onnx")
-    conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 64, mean, spread))
+    conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 200, mean, spread))
     decibels, drift = _quality(model, conversion, _samples(1, 32, mean, spread))
     assert decibels > 25 and drift < 1e-5
     assert [layer.op for layer in conversion.graph.layers] == ["gemm", "gemm"]
@@ -120,7 +120,7 @@ def test_pixels_have_an_offset_where_nothing_is_padded(padded: bool, tmp_path: P
     if along is not None:
         (part,) = along.parts
         assert part.count == 3 and part.offset == pytest.approx(0.5, abs=0.01)
-        assert part.scale == pytest.approx(1 / 254, rel=0.01)
+        assert part.scale == pytest.approx(1 / 254, rel=0.04)
     assert _quality(model, conversion, samples[8:])[0] > 35
 
 

@@ -67,7 +67,7 @@ def test_the_best_of_all_scales() -> None:
 def _converted(folder: Path, bias: float, *without: str) -> Conversion:
     path = folder / "model.onnx"
     onnx.save(_model(bias), path)
-    others = ("equalise-channels", "split-channels", "shift-zeros")
+    others = ("equalise-channels", "split-channels", "shift-zeros", "fold-inputs")
     samples = [{"x": _input(i)} for i in range(90)]
     return convert(path, calibration=samples, without=(*others, *without))
 

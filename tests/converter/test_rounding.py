@@ -117,7 +117,7 @@ def _converted(folder: Path, **options: object) -> Conversion:
     return convert(
         folder / "model.onnx",
         calibration=samples,
-        without=("equalise-channels", "split-channels", *options.get("without", ())),  # type: ignore[misc]
+        without=("equalise-channels", "split-channels", "fold-inputs", *options.get("without", ())),  # type: ignore[misc]
     )
 
 
