@@ -327,7 +327,7 @@ CASES = {
         (0, 1),
         tolerance=1e-4,
     ),
-    "scaler": Case("Scaler", [floats(3, 4)], {"offset": [1.0, 2, 3, 4], "scale": [0.5, 1, 2, 4]}),
+    "features, scaler": Case("Scaler", [floats(3, 4)], {"offset": [1.0, 2, 3, 4], "scale": [0.5, 1, 2, 4]}),
     "scaler, one for all": Case("Scaler", [floats(3, 4)], {"offset": [1.0], "scale": [0.5]}),
     **{
         f"normalizer, {norm}": Case("Normalizer", [floats(3, 4)], {"norm": norm})
