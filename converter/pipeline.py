@@ -195,7 +195,7 @@ def convert(
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales
     samples = data.samples if calibrate else ()
-    simplified = replace(simplified, program=replace(simplified.program, states=data.states))
+    simplified = asked = replace(simplified, program=replace(simplified.program, states=data.states))
     if element == "int8" and not scales and not weights and FOLD_INPUTS not in without:
         simplified, balanced = _balanced(str(path), simplified, samples)
         notes.extend(balanced)
@@ -230,7 +230,7 @@ def convert(
             drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
             draft = replace(draft, samples=drawn_samples)
         else:
-            doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
+            doubted = tuple(doubts(str(path), asked.model, weights, asked.program, samples, spans))
             warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
         search = MixedSearch(
@@ -283,14 +283,16 @@ def convert(
 
 def _balanced(file: str, simplified: Simplified, samples: Samples) -> tuple[Simplified, Sequence[str]]:
     """The model with columns of inputs made alike, and a note."""
-    model, states = simplified.model, simplified.program.states
+    model, states = onnx.ModelProto(), simplified.program.states
+    model.CopyFrom(simplified.model)
     names = balance_inputs(file, model, simplified.program, samples)
     if not names:
         return simplified, ()
     note = (
         f"{FOLD_INPUTS}: {', '.join(names)}: offsets or scales of columns, the weights behind take them back"
     )
-    return replace(simplified, program=replace(program_of(model), states=states)), [note]
+    program = replace(program_of(model), states=states)
+    return replace(simplified, model=model, program=program), [note]
 
 
 def _sha256(path: Path) -> str:

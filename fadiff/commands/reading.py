@@ -116,7 +116,7 @@ without_option = click.option(
     callback=_check_rewrites,
     help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
     "correct-biases, round-weights, narrow-weights, shift-zeros, border-zeros, fold-epilogues, "
-    "fold-chains, fold-norms, absorb-movement, write-in-place or drop-padding-taps "
+    "fold-chains, fold-norms, fold-inputs, absorb-movement, write-in-place or drop-padding-taps "
     "(`fadiff inspect --explain` shows what they do).",
 )
 
