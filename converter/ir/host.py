@@ -276,9 +276,19 @@ class LayerNorm(RowOperator):
     unit: float
 
 
+EXPONENTIAL = 127
+"""exp(0) as `Exponentials` stores it."""
+EXPONENTIAL_SUM = 2.0**30 / EXPONENTIAL
+"""One such in the sums of its table."""
+
+
 @dataclass(frozen=True)
 class Exponentials(RowOperator):
-    """Numerators of a softmax, and a float32 for each row: the reciprocal of their sum."""
+    """Numerators of a softmax in int8, and a float32 for each row: the reciprocal of their sum.
+
+    Its table has 2^22 exp(x - max), in the upper 24 bits, which are summed, and `EXPONENTIAL` exp(x - max),
+    in the lowest 8, which are stored.
+    """
 
     op = "exponentials"
     least_inputs = 2

@@ -193,8 +193,8 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
             return HostCall("softmax", (rows, *operands, mask_rows or 1, a.output, float_literal(scale)))
         case ops.Exponentials(mask_rows=mask_rows):
             mask = a.input(2) if mask_rows else "NULL"
-            outputs = (a.output, a.at[a.layer.outputs[1]])
-            return HostCall("exponentials", (rows, a.input(0), a.input(1), mask, mask_rows or 1, *outputs))
+            results = (a.output, a.at[a.layer.outputs[1]], float_literal(ops.EXPONENTIAL_SUM))
+            return HostCall("exponentials", (rows, a.input(0), a.input(1), mask, mask_rows or 1, *results))
         case ops.InverseRoot(scale=scale, epsilon=epsilon):
             mean = (float_literal(scale), float_literal(epsilon))
             return HostCall("inverse_root", (rows, a.input(0), a.output, *mean))

@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-from fadiff.converter.ir.host import Exponentials, Softmax
+from fadiff.converter.ir.host import EXPONENTIAL, Exponentials, Softmax
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
-
-_ONE = 127
-"""exp(0) in int8."""
 
 
 def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
@@ -28,9 +25,9 @@ def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised
     if not isinstance(reader, TensorCoreLayer) or not _reads_rows(reader, out.name, operator.rows.length):
         return None
     length = operator.rows.length
-    ones = np.asarray(graph.tensors[layer.inputs[1]].data, np.float64)
-    data = np.rint(ones * (_ONE / ones[-1])).astype(np.int8) if ones[-1] else ones.astype(np.int8)
-    table = Tensor(f"{layer.name}.numerators", data.shape, "int8", None, data)
+    powers = np.asarray(graph.tensors[layer.inputs[1]].data, np.float64) / 2**24
+    entries = (np.rint(powers * 2**22) * 256 + np.rint(powers * EXPONENTIAL)).astype(np.int32)
+    table = Tensor(f"{layer.name}.numerators", entries.shape, "int32", None, entries)
     e = Tensor(f"{layer.name}.exponentials", out.shape, "int8", 1.0)
     factors = Tensor(f"{layer.name}.reciprocals", (operator.rows.outer,), "float32")
     inputs = (layer.inputs[0], table.name, *layer.inputs[2:])

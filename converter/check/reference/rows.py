@@ -24,10 +24,12 @@ def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
 
 
 def exponentials(emit: Emit, layer: HostLayer, operator: ops.Exponentials) -> None:
-    """The exponentials e, int8 from a table, and 1 / f32(sum e)."""
+    """The lowest bytes of the table's entries w, and EXPONENTIAL_SUM / f32(sum w)."""
     exponential, total = _shares(emit, layer, operator)
-    emit.write_dense(layer.outputs[0], exponential)
-    reciprocal = emit.op("Div", emit.constant(np.float32(1)), emit.cast(total, "float32"))
+    lowest = emit.op("Mod", exponential, emit.constant(np.int32(256)))
+    emit.write_dense(layer.outputs[0], emit.cast(lowest, "int8"))
+    one = emit.constant(np.float32(ops.EXPONENTIAL_SUM))
+    reciprocal = emit.op("Div", one, emit.cast(total, "float32"))
     emit.write_dense(layer.outputs[1], reciprocal)
 
 
@@ -90,8 +92,7 @@ def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentia
     largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
     exponential = _exponential(emit, layer, emit.op("Sub", value, largest))
     if blank is not None:
-        kind = emit.tensors[layer.inputs[1]].dtype if len(layer.inputs) > 2 else "float32"
-        exponential = emit.op("Where", blank, emit.constant(np.zeros((), kind)), exponential)
+        exponential = emit.op("Where", blank, emit.zero(), exponential)
     total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
     if blank is not None:  # a row that is masked throughout divides by what is not zero
         tiny = np.float64(np.finfo(np.float32).tiny) if emit.is_float else np.int64(1)

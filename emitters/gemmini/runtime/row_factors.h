@@ -6,39 +6,40 @@
 
 #ifndef ELEM_T_IS_FLOAT
 
-ALWAYS_INLINE elem_t counted(elem_t e, wide_t *sum)
+/* What a table's entry stores, its lowest byte. */
+ALWAYS_INLINE elem_t counted(int32_t entry, wide_t *sum)
 {
-    *sum += e;
-    return e;
+    *sum += entry;
+    return (elem_t)entry;
 }
 
-/* exp(x - largest) of `table` for every element of a row, 0 for what `blank` leaves out, and 1 / their sum. */
+/* exp(x - largest) of `table` for every element of a row, 0 for what `blank` leaves out, and `one` / their sum. */
 ALWAYS_INLINE float exponentials_row(
-    const elem_t *x, elem_t *y, int32_t length, const int8_t *table, const int8_t *blank)
+    const elem_t *x, elem_t *y, int32_t length, const int32_t *table, const int8_t *blank, float one)
 {
     wide_t largest = elem_t_min;
     wide_t sum = 0;
     if (blank == NULL) {
         EACH(l, length, largest = MAX(largest, x[l]));
-        const int8_t *of_zero = table + 255 - (ptrdiff_t)largest;
+        const int32_t *of_zero = entry_of_zero(table, largest);
         MAP(l, length, elem_t, y[l], counted(of_zero[x[l]], &sum));
     } else {
         EACH(l, length, largest = blank[l] == 0 ? MAX(largest, x[l]) : largest);
-        const int8_t *of_zero = table + 255 - (ptrdiff_t)largest;
+        const int32_t *of_zero = entry_of_zero(table, largest);
         MAP(l, length, elem_t, y[l], counted(blank[l] == 0 ? of_zero[x[l]] : 0, &sum));
     }
-    return 1.0f / (float)MAX(sum, 1);
+    return one / (float)MAX(sum, 1);
 }
 
 /* Rows next to each other.  Nonzero elements of row (o modulo mask_rows) of the mask leave an element out. */
 static inline void exponentials(
-    const rows_t *rows, const elem_t *input, const int8_t *table, const int8_t *mask, int32_t mask_rows,
-    elem_t *output, float *reciprocals)
+    const rows_t *rows, const elem_t *input, const int32_t *table, const int8_t *mask, int32_t mask_rows,
+    elem_t *output, float *reciprocals, float one)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
         const int8_t *blank = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * rows->length;
         const ptrdiff_t start = row_start(rows, o, 0);
-        reciprocals[o] = exponentials_row(input + start, output + start, rows->length, table, blank);
+        reciprocals[o] = exponentials_row(input + start, output + start, rows->length, table, blank, one);
     }
 }
 

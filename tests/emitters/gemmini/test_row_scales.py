@@ -62,8 +62,9 @@ def attended(heads: int, tokens: int, width: int, masked: bool) -> Graph:
     square = View(scores, 0, (head, 0, row, 0, 1))
     dims = Dims(G=heads, K=tokens, C=width, P=tokens)
     builder.tensor_core(TensorCoreLayer("scores", "bmm", dims, query, by_key, square, (tokens, 1)))
-    table = np.rint(127 * np.exp(np.arange(-255, 1) * 0.1)).astype(np.int8)
-    inputs = [scores, builder.tensor("table", (256,), "int8", None, table)]
+    powers = np.exp(np.arange(-255, 1) * 0.1)
+    table = (np.rint(2**22 * powers) * 256 + np.rint(127 * powers)).astype(np.int32)
+    inputs = [scores, builder.tensor("table", (256,), "int32", None, table)]
     if masked:
         mask = np.triu(np.ones((tokens, tokens), np.int8), 1)
         mask[1] = 1  # nothing is left of this row

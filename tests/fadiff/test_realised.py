@@ -1,0 +1,61 @@
+"""Compilation puts norms and softmax on the array where that is quicker and no less accurate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import fadiff
+from fadiff.costmodel.target.target import load_target
+from fadiff.realised import realised_vectors
+from fadiff.vectors import make_vectors
+
+ROWS, WIDTH = 80, 96
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """x + softmax(norm(x) norm(x)^T) norm(x), with samples beside it."""
+    numbers = np.random.default_rng(0)
+    names = {"g": numbers.normal(1, 0.2, WIDTH), "b": numbers.normal(0, 0.2, WIDTH), "s": np.array([0.05])}
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "g", "b"], ["n"], axis=-1),
+        helper.make_node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["n", "t"], ["m"]),
+        helper.make_node("Mul", ["m", "s"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "n"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (ROWS, WIDTH)) for n in "xy"]
+    constants = [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in names.items()]
+    graph = helper.make_graph(nodes, "attention", value[:1], value[1:], constants)
+    path = tmp_path_factory.mktemp("model") / "attention.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    samples = numbers.normal(0, 1, (4, ROWS, WIDTH)).astype(np.float32)
+    np.savez(path.with_suffix(".calibration.npz"), x=samples)
+    return path
+
+
+def test_compiled_on_the_array_and_read_back(model: Path, tmp_path: Path) -> None:
+    result = fadiff.compile(model, tmp_path / "out", verify=True)
+    kinds = {layer.op for layer in result.document.layers}
+    assert {"exponentials", "moments"} <= kinds and not kinds & {"softmax", "layer_norm"}
+    assert result.verification is not None and result.verification.bit_exact
+    assert any("scale per row" in note for note in result.document.conversion.notes)
+    again = fadiff.compile(model, tmp_path / "again", schedule=tmp_path / "out" / "schedule.json")
+    assert again.document.layers == result.document.layers
+
+
+def test_what_costs_accuracy_stays_on_the_core(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion = fadiff.converter.convert(model)
+    vectors = make_vectors(conversion, None, 0)
+    monkeypatch.setattr("fadiff.realised.MOST_LOST_DB", -100.0)  # every way loses too much then
+    console = fadiff.console.Console(verbosity=-1)
+    kept = realised_vectors(vectors, load_target("gemmini-default"), console).conversion
+    assert kept.graph is conversion.graph
+    assert "stay on the core" in kept.notes[-1]
