@@ -321,10 +321,13 @@ class Moments(RowOperator):
     least_inputs = 3
     width: int
     block: int
+    part: float
+    """Of one element in a mean."""
     variance_scale: float
+    """Of width times the squares less the square of the sum."""
     epsilon: float
-    unit: float
-    """Of the elements: a deviation in it is what the row holds."""
+    steps: float
+    """Of the elements in a deviation of 1."""
 
 
 @dataclass(frozen=True)

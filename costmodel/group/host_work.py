@@ -16,8 +16,8 @@ OUTPUT_TAPS = 4
 """Taps of a window that rounding and storing its result take as long as."""
 RUN_ELEMENTS = 256
 """Elements of a run of a copy that beginning it takes as long as."""
-ROW_OF_MOMENTS = 500
-"""Elements of a row that its moments, double divisions and a root, take as long as."""
+ROW_OF_MOMENTS = 200
+"""Elements of a row that its moments, a division and a root, take as long as."""
 LONG_RUN = 16
 """Elements from which on a run is copied as a whole (runtime/elementwise.h)."""
 

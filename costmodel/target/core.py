@@ -32,7 +32,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "log_softmax": 22.0,
     "lookup": 4.7,
     "max_pool": 2.75,  # per tap
-    "moments": 0.8,
+    "moments": 0.6,
     "quantise": 10.5,
     "reduce": 4.0,  # per element read
     "resize_linear": 25.0,

@@ -199,7 +199,8 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
             mean = (float_literal(scale), float_literal(epsilon))
             return HostCall("inverse_root", (rows, a.input(0), a.output, *mean))
         case ops.Moments(width=width, block=block):
-            constants = (v.hex() for v in (operator.variance_scale, operator.epsilon, operator.unit))
+            of_row = (operator.part, operator.variance_scale, operator.epsilon, operator.steps)
+            constants = map(float_literal, of_row)
             read = (a.input(i) for i in range(3))
             written = (a.at[name] for name in a.layer.outputs)
             return HostCall("moments", (rows, *read, *written, width, block, *constants))

@@ -96,9 +96,8 @@ def _layer_norm(
     )
     factors = Tensor(f"{layer.name}.factors", (rows,), "float32")
     beside = Tensor(f"{layer.name}.moments", (2, rows, width), "int8", x.scale)
-    moments = Moments(
-        Rows(rows, products.shape[1], 1), width, block, operator.variance_scale, operator.epsilon, scale
-    )
+    constants = (1 / width, operator.variance_scale, operator.epsilon, 1 / scale)
+    moments = Moments(Rows(rows, products.shape[1], 1), width, block, *map(_float32, constants))
     read = (x.name, products.name, sums.name)
     core = HostLayer(beside.name, moments, read, (beside.name, factors.name))
     step = max(float(np.abs(values).max()) for values in affine) / 127

@@ -48,29 +48,26 @@ def _squares(emit: Emit, products: str, rows: ops.Rows) -> str:
 
 
 def moments(emit: Emit, layer: HostLayer, operator: ops.Moments) -> None:
-    """The rows, then mean and deviation of each as integers and 16ths of the rest; f32(1 / deviation).
-
-    Double arithmetic.
-    """
+    """The rows, then mean and deviation of each as integers and 16ths of the rest; 1 / deviation; float32."""
     rows, width = operator.rows, operator.width
     elements, products, sums = layer.inputs
 
-    def double(value: float) -> str:
-        return emit.constant(np.float64(value))
+    def number(value: float) -> str:
+        return emit.constant(np.float32(value))
 
-    n, total = emit.constant(np.int64(width)), emit.cast(emit.flat(sums), "int64")
-    spread = emit.op("Mul", emit.cast(_squares(emit, products, rows), "int64"), n)
-    spread = emit.cast(emit.op("Sub", spread, emit.op("Mul", total, total)), "float64")
-    variance = emit.op("Mul", spread, double(operator.variance_scale))
-    root = emit.op("Sqrt", emit.op("Add", variance, double(operator.epsilon)))
-    emit.write_dense(layer.outputs[1], emit.cast(emit.op("Div", double(1), root), "float32"))
-    mean = emit.op("Div", emit.cast(total, "float64"), double(width))
-    deviation = emit.op("Div", root, double(operator.unit))
-    deviation = emit.op("Min", deviation, double(127))
+    total = emit.cast(emit.flat(sums), "int64")
+    squares = emit.op(
+        "Mul", emit.cast(_squares(emit, products, rows), "int64"), emit.constant(np.int64(width))
+    )
+    spread = emit.op("Sub", squares, emit.op("Mul", total, total))
+    variance = emit.scaled(spread, operator.variance_scale)
+    root = emit.op("Sqrt", emit.op("Add", variance, number(operator.epsilon)))
+    emit.write_dense(layer.outputs[1], emit.op("Div", number(1), root))
+    deviation = emit.op("Min", emit.op("Mul", root, number(operator.steps)), number(127))
     values = []
-    for value in (mean, deviation):
+    for value in (emit.scaled(total, operator.part), deviation):
         whole = emit.op("Round", value)
-        rest = emit.op("Round", emit.op("Mul", emit.op("Sub", value, whole), double(16)))
+        rest = emit.op("Round", emit.op("Mul", emit.op("Sub", value, whole), number(16)))
         values += [emit.reshape(emit.cast(v, "int8"), (rows.outer, 1, 1)) for v in (whole, rest)]
     rest_of_block = np.zeros((rows.outer, 1, operator.block - len(values)), np.int8)
     block = emit.op("Concat", *values, emit.constant(rest_of_block), axis=2)

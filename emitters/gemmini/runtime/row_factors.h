@@ -63,17 +63,19 @@ static inline void inverse_root(
 }
 
 /* A number from -128 to 127 as the nearest integer and 16ths of what is left. */
-static inline void split(double value, int8_t *to)
+ALWAYS_INLINE void split(float value, int8_t *to)
 {
-    const double whole = rint(value);
+    const int32_t whole = nearest(value);
+    const float rest = value - (float)whole;
     to[0] = (int8_t)whole;
-    to[1] = (int8_t)rint((value - whole) * 16.0);
+    to[1] = (int8_t)nearest(rest * 16.0f);
 }
 
-/* The rows of `width` elements; then of each mean and deviation, split, at the start of each `block`; and 1 / deviation. */
+/* The rows of `width` elements; then of each mean and deviation, split, at the start of each `block`; and
+ * 1 / deviation.  The deviation in units of elements is at most 127. */
 static inline void moments(
     const rows_t *rows, const elem_t *input, const int32_t *products, const int32_t *sums, elem_t *output,
-    float *factors, int32_t width, int32_t block, double variance_scale, double epsilon, double unit)
+    float *factors, int32_t width, int32_t block, float part, float variance_scale, float epsilon, float steps)
 {
     const size_t size = (size_t)rows->outer * (size_t)width;
     memcpy(output, input, size);
@@ -82,12 +84,13 @@ static inline void moments(
     for (int32_t o = 0; o < rows->outer; o++) {
         const int64_t total = sums[o];
         const int64_t spread = (int64_t)squares_of(rows, products, o) * width - total * total;
-        const double variance = (double)spread * variance_scale;
-        const double root = sqrt(variance + epsilon);
-        factors[o] = (float)(1.0 / root);
+        const float variance = (float)spread * variance_scale;
+        const float shifted = variance + epsilon;
+        const float root = sqrtf(shifted);
+        factors[o] = 1.0f / root;
         int8_t row[4];
-        split((double)total / width, row);
-        split(MIN(root / unit, 127.0), row + 2);
+        split((float)total * part, row);
+        split(smaller(root * steps, 127.0f), row + 2);
         for (int32_t c = 0; c < width; c += block) {
             memcpy(output + (ptrdiff_t)o * width + c, row, sizeof row);
         }
