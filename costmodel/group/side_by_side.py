@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from fadiff.converter.ir.host import LayerNorm, LogSoftmax, Rows, Softmax, StridedOperator
+from fadiff.converter.ir.host import Exponentials, LayerNorm, LogSoftmax, Rows, Softmax, StridedOperator
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
 from fadiff.costmodel.mapping.mapping import LOOPS
@@ -59,6 +59,13 @@ def parts_of(layer: HostLayer) -> Parts:
             step = smaller_rows.outer * rows.length * rows.inner
             part = replace(layer, operator=replace(by_row, rows=smaller_rows))
             return Parts(part, count, dict.fromkeys((layer.inputs[0], layer.outputs[0]), step))
+        case Exponentials(mask_rows=0 | 1) as by_row:
+            rows = by_row.rows
+            count = _parts(rows.outer, MOST_PARTS)
+            some = rows.outer // count
+            part = replace(layer, operator=replace(by_row, rows=replace(rows, outer=some)))
+            of_row = dict.fromkeys((layer.inputs[0], layer.outputs[0]), some * rows.length)
+            return Parts(part, count, of_row | {layer.outputs[1]: some})
     return Parts(layer)
 
 

@@ -18,7 +18,7 @@ from fadiff.emitters.gemmini.constants import ACTIVATIONS
 from fadiff.emitters.gemmini.early_loads import EarlyPrinter
 from fadiff.emitters.gemmini.formula import float_literal, print_formulas
 from fadiff.emitters.gemmini.group import GroupPrinter
-from fadiff.emitters.gemmini.host import print_tables
+from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
 from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
 from fadiff.emitters.gemmini.loop_products import ProductLoops
@@ -67,6 +67,8 @@ class FunctionPrinter:
         run = RunPrinter(self.c, self.plan, self.functions, self.tables)
         run.print()
         self.headers |= run.headers
+        if any(layer.op in ROW_FACTORS for layer in self.graph.layers):
+            self.headers.add("row_factors")
         return self.c.text
 
     def _called(self) -> Iterator[HostLayer]:

@@ -21,6 +21,8 @@ from fadiff.emitters.gemmini.printer import CPrinter
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
+ROW_FACTORS = {operator.op for operator in (ops.Exponentials, ops.InverseRoot, ops.Moments)}
+"""Operators of runtime/row_factors.h, which programs without them do not include."""
 
 
 @dataclass(frozen=True)

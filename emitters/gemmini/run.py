@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from fadiff.converter.ir.host import Add, Exponentials, InverseRoot, Moments
+from fadiff.converter.ir.host import Add
 from fadiff.costmodel.group.copies import stored_by_core
 from fadiff.costmodel.group.side_by_side import layer_on_gemmini
 from fadiff.emitters.gemmini.constants import C_TYPES
@@ -117,8 +117,6 @@ class RunPrinter:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
             if layer.name in self.plan.moved:
                 self.headers.add("copies")
-            if isinstance(layer.operator, Exponentials | InverseRoot | Moments):
-                self.headers.add("row_factors")
             call = host_call(self.graph, layer, pointers, self.tables, self.plan.moved.get(layer.name))
             self.c.call(call.function, *call.arguments)
         self.c.call("observe_end", index)
