@@ -38,18 +38,30 @@ def free_name(wanted: str, taken: Container[str]) -> str:
 
 
 class FreshNames:
-    """Names for what is made beside a model: none is that of something else in it."""
+    """Names for what is made beside a model: none is that of something else in it.
+
+    Nodes and values do not see each other's names.
+    """
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
+        self._values = set(taken)
+        self._nodes = set(self._values)
 
     def new(self, wanted: str) -> str:
-        """The name, or with a number.
+        """For a value: the name, or with a number.
 
         >>> fresh = FreshNames(["a"])
-        >>> fresh.new("a"), fresh.new("b"), fresh.new("b")
-        ('a_2', 'b', 'b_2')
+        >>> fresh.new("a"), fresh.new("b"), fresh.new("b"), fresh.node("b")
+        ('a_2', 'b', 'b_2', 'b')
         """
-        name = free_name(wanted, self._taken)
-        self._taken.add(name)
-        return name
+        return _taken(wanted, self._values)
+
+    def node(self, wanted: str) -> str:
+        """For a node."""
+        return _taken(wanted, self._nodes)
+
+
+def _taken(wanted: str, names: set[str]) -> str:
+    name = free_name(wanted, names)
+    names.add(name)
+    return name

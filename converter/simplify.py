@@ -17,10 +17,12 @@ from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.functions import expand_functions
 from fadiff.converter.quantise.imported import strip_quantisation
 from fadiff.converter.read.control_flow import flatten_control_flow
+from fadiff.converter.read.empty import drop_empty
 from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.normalise import normalise
 from fadiff.converter.read.precision import to_float32
 from fadiff.converter.read.reserved import free_reserved_names
+from fadiff.converter.read.sequences import flatten_sequences
 
 SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
 """Calibration inputs for a normalised model."""
@@ -49,6 +51,7 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
         UnsupportedError: operators that nothing lowers and ONNX Runtime does not know either.
     """
     notes: list[str] = []
+    flatten_sequences(model)
     model = flatten_control_flow(model)
     contrib = expand_contrib(model)
     if contrib.done:
@@ -72,6 +75,11 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
+    if (left_out := drop_empty(model, program)) is not None:
+        if left_out:
+            notes.append(f"outputs without elements are left out: {', '.join(left_out)}")
+        model = normalise(file, model)
+        program = program_of(model, weights)
     samples = samples_of(program, model, weights)
     if tabulated := tabulate(model, program, samples):
         notes.append(f"tables of what depends on an integer input alone: {', '.join(tabulated)}")

@@ -37,7 +37,7 @@ class Nodes:
 
     def ops(self, op: str, count: int, *inputs: str, label: str = "", **attributes: Any) -> list[str]:
         """One node with `count` outputs."""
-        name = self.fresh.new(f"{self.name}.{label or op}_{len(self.nodes)}")
+        name = self.fresh.node(f"{self.name}.{label or op}_{len(self.nodes)}")
         outputs = [self.fresh.new(f"{name}.out{i}" if i else f"{name}.out") for i in range(count)]
         self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, **attributes))
         return outputs
@@ -62,7 +62,7 @@ class Nodes:
     def give(self, value: str, output: str) -> None:
         """`value` is what the replaced node gave as `output`."""
         if output:
-            name = self.fresh.new(f"{self.name}.{output}")
+            name = self.fresh.node(f"{self.name}.{output}")
             self.nodes.append(helper.make_node("Identity", [value], [output], name=name))
 
     # frequent operators --------------------------------------------------------------------

@@ -180,7 +180,7 @@ class _Editor:
             shape = spread if vector.size > 1 else [1] * rank
             operand = self._constant(f"{columns.value}.{op}", vector.reshape(shape))
             out = self.fresh.new(f"{columns.value}.{op}.out")
-            made.append(helper.make_node(op, [value, operand], [out], name=self.fresh.new(out)))
+            made.append(helper.make_node(op, [value, operand], [out], name=self.fresh.node(out)))
             sizes = self.program.shapes[columns.value]
             self.graph.value_info.append(helper.make_tensor_value_info(out, TensorProto.FLOAT, sizes))
             value = out
@@ -237,7 +237,7 @@ class _Editor:
         shape = self.program.shapes[result]
         self.graph.value_info.append(helper.make_tensor_value_info(sums, TensorProto.FLOAT, shape))
         bias = self._constant(f"{node.name}.bias", added.astype(np.float32))
-        adder = helper.make_node("Add", [sums, bias], [result], name=self.fresh.new(f"{node.name}.add"))
+        adder = helper.make_node("Add", [sums, bias], [result], name=self.fresh.node(f"{node.name}.add"))
         proto.output[0] = sums
         self.graph.node.insert(list(self.graph.node).index(proto) + 1, adder)
 

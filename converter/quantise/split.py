@@ -119,7 +119,7 @@ class _Editor:
             for link in chain:
                 made += self._part(link, nodes[link.outputs[0]], number, span, axis)
         parts = [self._named(result, number) for number in range(len(places) - 1)]
-        name = self._fresh.new(f"{product.name}.parts")
+        name = self._fresh.node(f"{product.name}.parts")
         made.append(helper.make_node("Concat", parts, [result], name=name, axis=axis))
         for link in chain:
             self.graph.node.remove(nodes[link.outputs[0]])
@@ -148,7 +148,7 @@ class _Editor:
         channels = self.program.shapes[link.outputs[0]][axis]
         out, made = onnx.NodeProto(), []
         out.CopyFrom(proto)
-        out.name = self._named(link.name, number)
+        out.name = f"{link.name}.{number}"
         for i, name in enumerate(link.inputs):
             array = self.arrays.get(name)
             if array is None:

@@ -107,7 +107,7 @@ class _Inliner:
         for node in nodes:
             copied = NodeProto()
             copied.CopyFrom(node)
-            copied.name = self.fresh.new(f"{prefix}{node.name or node.output[0]}")
+            copied.name = self.fresh.node(f"{prefix}{node.name or node.output[0]}")
             _rename(copied, names)
             self.nodes.append(copied)
         return [names.get(value.name, value.name) for value in body.output]

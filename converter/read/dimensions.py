@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,16 @@ import onnx
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
 
-_NUMBERS = (onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_NUMBERS = frozenset(
+    [
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.UINT8,
+    ]
+)
 _NO_NAMES = ("", "?", "None", "unknown")
 """What exporters write for a dimension that has no name; equal ones need not be equal dimensions."""
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -31,8 +40,9 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
     Args:
         path: for messages.
         model: its inputs.
-        dims: sizes by dim_param, or by `input.axis`; values of integer inputs of one element by input. A
-            dim_param that is a sum (`past + seq`) or another expression follows from its parts.
+        dims: sizes by dim_param, or by `input.axis`; what fills an input, by its name (a flag, a mask of
+            ones).  An input that gets a size of 0 is a constant, too.  A dim_param that is a sum
+            (`past + seq`) or another expression follows from its parts.
 
     Raises:
         ModelError: a name in `dims` that the model does not have, dimensions that `dims` does not bind, or
@@ -48,7 +58,9 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
             if name := _name(dim):
                 where = f"input {value.name} has symbolic dimension {name!r} (axis {axis})"
                 unbound |= {part: where for part in _parts(name) if part not in dims and part not in unbound}
-            elif not dim.HasField("dim_value") or dim.dim_value < 1:
+            elif (
+                not dim.HasField("dim_value") or dim.dim_value < 1
+            ):  # (what is 0 on purpose is no input by now)
                 given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
                 unbound[f"{value.name}.{axis}"] = f"input {value.name} has {given} for axis {axis}"
     if unbound:
@@ -59,21 +71,26 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
 
 
 def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Integer and bool inputs of one element that `dims` names become constants."""
-    for value in list(model.graph.input):
-        if value.name in dims and _is_number(value):
-            tensor_type = value.type.tensor_type
-            sizes = [dim.dim_value for dim in tensor_type.shape.dim]
-            number = np.full(
-                sizes, dims[value.name], onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
-            )
-            model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
-            model.graph.input.remove(value)
+    """Inputs that `dims` names, and those to which it gives no elements, become constants."""
+    chosen = {name for name in dims if name not in _named(model)}
+    for value in _inputs(model):
+        sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in _sizes(value)]
+        is_empty = 0 in sizes and 0 in dims.values() and -1 not in sizes
+        if not _can_be_bound(value) or -1 in sizes or not (value.name in chosen or is_empty):
+            continue
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        content = np.full(sizes, dims.get(value.name, 0), kind)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(content, value.name))
+        model.graph.input.remove(value)
 
 
-def _is_number(value: onnx.ValueInfoProto) -> bool:
+def _sizes(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    return list(value.type.tensor_type.shape.dim)
+
+
+def _can_be_bound(value: onnx.ValueInfoProto) -> bool:
     tensor_type = value.type.tensor_type
-    return tensor_type.elem_type in _NUMBERS and all(dim.dim_value == 1 for dim in tensor_type.shape.dim)
+    return tensor_type.HasField("shape") and tensor_type.elem_type in _NUMBERS
 
 
 def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
@@ -90,7 +107,6 @@ def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
 
 def pin_known(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     """Replace those dimensions of the inputs that `dims` says, in place; others stay symbolic."""
-    _bind_inputs(model, dims)
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             place, name = f"{value.name}.{axis}", _name(dim)
@@ -98,6 +114,7 @@ def pin_known(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> No
                 dim.dim_value = dims[place]
             elif name in dims or (name and all(part in dims for part in _parts(name))):
                 dim.dim_value = _size(path, name, dims)
+    _bind_inputs(model, dims)
 
 
 def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
@@ -115,10 +132,10 @@ def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> 
 
 
 def dimension_names(model: onnx.ModelProto) -> set[str]:
-    """All that `--dim` may name: dimensions, their places, integer and bool inputs of one element."""
+    """All that `--dim` may name: dimensions, their places, inputs that it may fill."""
     values = _inputs(model)
     places = {f"{v.name}.{i}" for v in values for i in range(len(v.type.tensor_type.shape.dim))}
-    return _named(model) | places | {value.name for value in values if _is_number(value)}
+    return _named(model) | places | {value.name for value in values if _can_be_bound(value)}
 
 
 def _named(model: onnx.ModelProto) -> set[str]:
@@ -179,6 +196,6 @@ def _size(path: Path, name: str, dims: Mapping[str, int]) -> int:
         size = dims[name] if tree is None else number(tree)
     except ZeroDivisionError:
         size = 0
-    if size < 1:
+    if size < (0 if name in dims else 1):
         raise ModelError(f"{path}: dimension {name} would be {size}; bind its parts to other sizes")
     return size

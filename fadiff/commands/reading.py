@@ -17,9 +17,12 @@ def _parse_dims(
 ) -> tuple[tuple[str, int], ...]:
     dims = []
     for value in values:
-        name, separator, size = value.partition("=")
-        if not name or not separator or not size.isdigit() or int(size) < 1:
-            raise click.BadParameter(f"{value!r}: write NAME=SIZE with a positive integer, such as batch=1")
+        name, _, given = value.partition("=")
+        size = {"true": "1", "false": "0"}.get(given.lower(), given)
+        if not name or not size.isdigit():
+            raise click.BadParameter(
+                f"{value!r}: write NAME=VALUE with a whole number, True or False, such as batch=1"
+            )
         dims.append((name, int(size)))
     return tuple(dims)
 
@@ -70,10 +73,11 @@ quantize_options = together(
 dim_option = click.option(
     "--dim",
     "dims",
-    metavar="NAME=SIZE",
+    metavar="NAME=VALUE",
     callback=_parse_dims,
     multiple=True,
-    help="Bind a symbolic dimension (batch=1), or an integer input of one element (rate=16000).",
+    help="Bind a symbolic dimension (batch=1), or fill an input: a rate (rate=16000), a flag (use_cache=False), "
+    "a mask of ones (mask=1). A past of length 0 is left out.",
 )
 cut_options = together(
     click.option(
