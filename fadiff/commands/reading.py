@@ -76,8 +76,8 @@ dim_option = click.option(
     metavar="NAME=VALUE",
     callback=_parse_dims,
     multiple=True,
-    help="Bind a symbolic dimension (batch=1), or fill an input: a rate (rate=16000), a flag (use_cache=False), "
-    "a mask of ones (mask=1). A past of length 0 is left out.",
+    help="Bind a symbolic dimension (batch=1), or fill an input: a rate (rate=16000), a flag "
+    "(use_cache=False), a mask of ones (mask=1). A past of length 0 is left out.",
 )
 cut_options = together(
     click.option(
