@@ -21,9 +21,7 @@ from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.channels import channel_axis
 from fadiff.converter.quantise.observe import activations, mean_of_channels
-from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.runtime import run_nodes
 
 Corrections = Mapping[str, np.ndarray]
 """What to add to biases, by the name of the step."""
@@ -49,21 +47,6 @@ class Product:
         return mean_of_channels(sums > 0 if self.step.activation == "relu" else np.ones_like(sums), self.axis)
 
 
-def mean_inputs(
-    file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
-) -> dict[str, np.ndarray]:
-    """The mean over samples of what products multiply, by value.
-
-    Raises:
-        ModelError: the samples do not fit the model.
-    """
-    means: dict[str, np.ndarray] = {}
-    sources = list(dict.fromkeys(product.step.source for product in products))
-    for name, array in activations(file, model, StoredWeights(), samples, sources):
-        means[name] = means.get(name, np.float32(0)) + array / np.float32(len(samples))
-    return means
-
-
 def mean_outputs(
     file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
 ) -> dict[str, np.ndarray]:
@@ -77,30 +60,6 @@ def mean_outputs(
     for name, array in activations(file, model, StoredWeights(), samples, of):
         means.setdefault(name, []).append(mean_of_channels(of[name].passed(array), of[name].axis))
     return {name: np.stack(found) for name, found in means.items()}
-
-
-def weight_shift(
-    model: onnx.ModelProto,
-    program: Program,
-    quantisation: Quantisation,
-    products: Sequence[Product],
-    means: Mapping[str, np.ndarray],
-) -> Corrections:
-    """What rounding the weights takes from the mean of each output channel, the inputs being float.
-
-    A product is linear: the mean of its results over samples is its result on the mean input (`means`).
-    """
-    nodes = {node.output[0]: node for node in model.graph.node}
-    found = {}
-    for product in products:
-        name, head = product.weight, nodes[product.step.head.outputs[0]]
-        content = quantisation.weights[name]
-        lost = program.constants[name] - content.data.astype(np.float32) * np.float32(content.scale)
-        feeds = {product.step.source: means[product.step.source], name: lost}
-        feeds.update((bias, np.zeros_like(program.constants[bias])) for bias in head.input[2:3] if bias)
-        (shifts,) = run_nodes([head], [feeds], [head.output[0]], like=model)
-        found[product.step.name] = mean_of_channels(shifts[head.output[0]], product.axis)
-    return found
 
 
 def shared(corrections: Corrections, products: Sequence[Product], roles: Mapping[str, str]) -> Corrections:

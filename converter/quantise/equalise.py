@@ -108,10 +108,8 @@ def equalised(constants: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> dic
     return weights
 
 
-def equalise(
-    model: onnx.ModelProto, program: Program, pairs: Sequence[Pair], count: int
-) -> tuple[str, frozenset[str]]:
-    """Make the channels of some of `count` pairs alike, in place.
+def equalise(model: onnx.ModelProto, program: Program, pairs: Sequence[Pair]) -> tuple[str, frozenset[str]]:
+    """Make the channels of some pairs alike, in place.
 
     Returns a note, and the Min nodes behind a ReLU with one bound per channel: int8 saturates before the
     least of them.
@@ -125,9 +123,8 @@ def equalise(
         for pair in pairs
         if pair.clip is not None and np.any(pair.factor < 1)
     ]
-    some = f"{len(pairs)}" if len(pairs) == count else f"{len(pairs)} of {count}"
     return (
-        f"equalise-channels: between {some} pairs of layers channels are scaled by powers of two; that "
+        f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
         f"leaves the float model as it is; the layer that gains most has {_saved_bits(program, pairs):.1f} "
         "bits more per weight"
     ), frozenset(caps)

@@ -14,7 +14,6 @@ import onnx
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.quantise.importance import Importance
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.piecewise import run_model
 from fadiff.converter.read.runtime import run_nodes
@@ -35,17 +34,13 @@ class Observed:
     top: float = 0.0
     """A power of two, so that a histogram can become wider."""
     counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64), repr=False)
-    weighted: np.ndarray = field(default_factory=lambda: np.zeros(BINS), repr=False)
-    """The same with every element counting for as much as its errors do."""
 
     @property
     def largest(self) -> float:
         """The largest magnitude."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
-    def add(
-        self, array: np.ndarray, importance: Importance | None = None, most: int = _MOST_ELEMENTS
-    ) -> None:
+    def add(self, array: np.ndarray, most: int = _MOST_ELEMENTS) -> None:
         """Count the elements of an array; bounds are exact, of large arrays some elements count."""
         if array.size == 0:
             return
@@ -59,16 +54,13 @@ class Observed:
             self._widen(float(np.exp2(np.ceil(np.log2(magnitudes.max())))))
             places = np.minimum((magnitudes * (BINS / self.top)).astype(np.int64), BINS - 1)
             self.counts += np.bincount(places, minlength=BINS)
-            weights = None if importance is None else importance.of(array, stride)[used]
-            self.weighted += np.bincount(places, weights, minlength=BINS)
 
     def _widen(self, top: float) -> None:
         """Make the histogram reach `top`, a power of two."""
         if self.top and top > self.top:
             joined = int(min(top / self.top, BINS))
-            for counts in (self.counts, self.weighted):
-                sums = counts.reshape(-1, joined).sum(1)
-                counts[: len(sums)], counts[len(sums) :] = sums, 0
+            sums = self.counts.reshape(-1, joined).sum(1)
+            self.counts[: len(sums)], self.counts[len(sums) :] = sums, 0
         self.top = max(self.top, top)
 
 
@@ -106,7 +98,6 @@ def observe(
     weights: StoredWeights,
     samples: Samples,
     values: Collection[str],
-    importance: Mapping[str, Importance],
     roles: Mapping[str, str],
 ) -> dict[str, Observed]:
     """What each value was on the samples; a value that nothing computes is left out.
@@ -121,7 +112,7 @@ def observe(
     most = max(1, _MOST_ELEMENTS // max(len(samples), 1))
     for name, array in activations(file, model, weights, samples, values):
         seen = found[name] = by_role.setdefault(roles.get(name, name), Observed())
-        seen.add(array, importance.get(name), most)
+        seen.add(array, most)
     return found
 
 

@@ -16,8 +16,6 @@ from fadiff.converter.quantise.scales import INT8_MAX
 Range = tuple[float, float]
 _NARROWEST = 0.05
 _CANDIDATES = 96
-_LEVELS = 128
-_EPSILON = 1e-12
 
 
 def min_max(observed: Observed) -> float:
@@ -27,66 +25,18 @@ def min_max(observed: Observed) -> float:
 
 def least_squares(observed: Observed) -> float:
     """The bound with the least mean squared error, of steps and of saturation together."""
-    return _least_squares(observed, observed.counts)
-
-
-def least_squares_read(observed: Observed) -> float:
-    """The same, errors multiplied as the readers of the value do (converter/quantise/importance.py)."""
-    return _least_squares(observed, observed.weighted)
-
-
-def _least_squares(observed: Observed, weights: np.ndarray) -> float:
     centres = (np.arange(BINS) + 0.5) * (observed.top / BINS)
     used = np.flatnonzero(observed.counts)
-    centres, counts = centres[used], weights[used]
+    centres, counts = centres[used], observed.counts[used]
     bounds = observed.largest * np.linspace(1, _NARROWEST, _CANDIDATES)
     steps = (bounds / INT8_MAX)[:, None]
     errors = np.minimum(np.rint(centres / steps), INT8_MAX) * steps - centres
     return float(bounds[np.argmin((errors**2) @ counts)])
 
 
-def percentile(share: float) -> Callable[[Observed], float]:
-    """The bound that all but `share` of the magnitudes (zeros left out) stay below."""
-
-    def bound(observed: Observed) -> float:
-        above = observed.counts.sum() - np.cumsum(observed.counts)
-        last = int(np.argmax(above <= share * observed.counts.sum()))
-        return float((last + 1) * observed.top / BINS)
-
-    return bound
-
-
-def entropy(observed: Observed) -> float:
-    """The bound that loses least information: the relative entropy of the steps is smallest.
-
-    Source: Migacz, "8-bit Inference with TensorRT", 2017.
-    """
-    counts = observed.counts.astype(np.float64)
-    last = int(np.flatnonzero(counts)[-1]) + 1
-    best, bound = np.inf, last
-    for width in range(_LEVELS, last + 1, max(1, (last - _LEVELS) // _CANDIDATES)):
-        kept = counts[:width].copy()
-        kept[-1] += counts[width:].sum()
-        level = np.arange(width) * _LEVELS // width
-        used = counts[:width] > 0
-        sums = np.bincount(level, counts[:width], _LEVELS)
-        members = np.bincount(level, used, _LEVELS)
-        spread = np.where(used, (sums / np.maximum(members, 1))[level], 0.0)
-        p, q = kept / kept.sum(), spread / max(spread.sum(), _EPSILON)
-        there = p > 0
-        divergence = float(np.sum(p[there] * np.log(p[there] / np.maximum(q[there], _EPSILON))))
-        if divergence < best:
-            best, bound = divergence, width
-    return bound * observed.top / BINS
-
-
 METHODS: Mapping[str, Callable[[Observed], float]] = {
     "min-max": min_max,
     "least squares": least_squares,
-    "least squares as read": least_squares_read,
-    "99.99 %": percentile(1e-4),
-    "99.9 %": percentile(1e-3),
-    "entropy": entropy,
 }
 """The ways to find a range, by the name that users read."""
 

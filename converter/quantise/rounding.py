@@ -6,9 +6,6 @@ at a time is rounded and its error spread over those still to come, by least squ
 calibration saw (Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain Surgeon",
 1993; Frantar et al., "GPTQ", 2023, algorithm 1).
 
-narrow-weights: 127 need not stand for the largest weight.  Where a few are much larger than the others of
-their layer, they saturate, which the others of their sum take back, and all have finer steps.
-
 How inputs go together is looked at once, with the noise of int8 in them: ranges and biases, which are tried
 in many ways, change little of it.
 """
@@ -35,10 +32,6 @@ _DAMPING = 0.01
 _MOST_DAMPED = 8
 """Times: each is ten of the one before."""
 _BLOCK = 128
-_NARROWEST = 0.3
-_CANDIDATES = 29
-_MOST_BIAS = 2**30
-"""Steps of a bias: the int32 sum has room for the products."""
 
 
 class InputSums:
@@ -80,21 +73,6 @@ class InputSums:
             out[:, :, some] = with_feedback(self._matrix[:, :, some] / scale, products - mean)
         return self._restore(out)
 
-    def narrowed(self, scale: float, narrowest: float) -> float:
-        """The scale between `narrowest` x `scale` and `scale` with the least squared error of the sums, each
-        weight by itself: of its rounding and saturation, times the mean square of its input."""
-        energies = np.concatenate([np.einsum("gii->gi", products) for products in self._products], 1)
-        best, least = scale, np.inf
-        for share in np.linspace(1.0, _NARROWEST, _CANDIDATES):
-            if share < narrowest:
-                break
-            steps = self._matrix / (share * scale)
-            errors = (np.clip(np.rint(steps), -INT8_MAX, INT8_MAX) - steps) * share
-            lost = float(np.einsum("goi,gi->", errors**2, energies))
-            if lost < least:
-                best, least = float(np.float32(share * scale)), lost
-        return best
-
     def _vectors(self, array: np.ndarray) -> np.ndarray:
         """What weights of one output are multiplied with: [groups, vectors, inputs], some of all."""
         if self.node.op == "Conv":
@@ -115,40 +93,25 @@ class Rounder:
     def __init__(self, simulation: Simulation, quantisation: Quantisation, samples: Samples) -> None:
         self._simulation = simulation
         self._done: dict[tuple[str, float, bool], Quantised] = {}
-        self._narrow: dict[tuple[str, float, float], float] = {}
         self._sums: dict[str, InputSums] = {}
-        self._readers: dict[str, str] = {}
-        """The step that multiplies by a constant."""
         sources = self._sources(len(samples))
         for values in simulation.run(quantisation, samples, list(sources)) if sources else ():
             for value, array in values.items():
                 for sums in sources[value]:
                     sums.add(array)
 
-    def weights(
-        self, quantisation: Quantisation, centred: Collection[str], *, narrow: bool
-    ) -> dict[str, Quantised]:
-        """Integers of the scales that `quantisation` has, or of those that lose least (`narrow`).
+    def weights(self, quantisation: Quantisation, centred: Collection[str]) -> dict[str, Quantised]:
+        """Integers of the scales that `quantisation` has.
 
         Constants in `centred` are read by products whose bias takes back what their mean loses.
         """
         found = {}
         for name, sums in self._sums.items():
-            scale = quantisation.weights[name].scale
-            key = name, self._narrowed(name, scale, quantisation) if narrow else scale, name in centred
+            key = name, quantisation.weights[name].scale, name in centred
             if key not in self._done:
                 self._done[key] = Quantised(sums.rounded(key[1], centred=key[2]), key[1])
             found[name] = self._done[key]
         return found
-
-    def _narrowed(self, name: str, scale: float, quantisation: Quantisation) -> float:
-        """A scale for which the bias still fits, in finer steps as well."""
-        bias = quantisation.biases.get(self._readers[name])
-        narrowest = 0.0 if bias is None else float(np.abs(bias.data.astype(np.int64)).max()) / _MOST_BIAS
-        key = name, scale, narrowest
-        if key not in self._narrow:
-            self._narrow[key] = self._sums[name].narrowed(scale, narrowest)
-        return self._narrow[key]
 
     def _sources(self, samples: int) -> dict[str, list[InputSums]]:
         """What products read, by its name in the quantised model."""
@@ -163,7 +126,7 @@ class Rounder:
             if step.kind != "node" or step.is_float or weight is None or readers[name] != 1:
                 continue
             if can_round(head, weight):
-                self._sums[name], self._readers[name] = InputSums(head, weight, samples), step.name
+                self._sums[name] = InputSums(head, weight, samples)
                 found.setdefault(read[head.outputs[0]], []).append(self._sums[name])
         return found
 

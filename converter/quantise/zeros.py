@@ -31,7 +31,7 @@ Zeros = Literal["none", "free", "bordered"]
 """Which values have zero points: none, those where it costs nothing, or also those that are then bordered."""
 
 
-def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros) -> frozenset[str]:
+def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros = "free") -> frozenset[str]:
     """The values that may have a zero point: one product or table writes them, and only such read them, or a
     Concat for an output."""
     if zeros == "none":

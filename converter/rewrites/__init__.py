@@ -25,24 +25,20 @@ FOLD_NORMS = "fold-norms"
 FOLD_INPUTS = "fold-inputs"
 ABSORB_MOVEMENT = "absorb-movement"
 EQUALISE_CHANNELS = "equalise-channels"
-SPLIT_CHANNELS = "split-channels"
 CHOOSE_RANGES = "choose-ranges"
 CORRECT_BIASES = "correct-biases"
 ROUND_WEIGHTS = "round-weights"
-NARROW_WEIGHTS = "narrow-weights"
 SHIFT_ZEROS = "shift-zeros"
 BORDER_ZEROS = "border-zeros"
 JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
 """What samples kept out of calibration decide on."""
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
-    SPLIT_CHANNELS: "channels of unlike weights are sorted and cut into layers with a scale of their own",
     CHOOSE_RANGES: "ranges of activations are those that do best on held-out calibration samples",
     CORRECT_BIASES: "biases take back what int8 adds to the mean of a channel, where held-out samples gain",
     ROUND_WEIGHTS: "weights are rounded so that errors of one sum cancel, where held-out samples gain",
-    NARROW_WEIGHTS: "the largest weights saturate, so that all have finer steps, where held-out samples gain",
     SHIFT_ZEROS: "values that only products without padding and tables touch get zero points",
-    BORDER_ZEROS: "values that are read with padding get zero points, too, stored amid a border of them",
+    BORDER_ZEROS: "zero points of a file stay where values are read with padding, stored amid a border",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",

@@ -118,8 +118,8 @@ without_option = click.option(
     metavar="REWRITE",
     multiple=True,
     callback=_check_rewrites,
-    help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
-    "correct-biases, round-weights, narrow-weights, shift-zeros, border-zeros, fold-epilogues, "
+    help="Leave out a rewrite of the model: equalise-channels, choose-ranges, "
+    "correct-biases, round-weights, shift-zeros, border-zeros, fold-epilogues, "
     "fold-chains, fold-norms, fold-inputs, absorb-movement, write-in-place or drop-padding-taps "
     "(`fadiff inspect --explain` shows what they do).",
 )

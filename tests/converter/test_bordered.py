@@ -1,4 +1,4 @@
-"""Zero points of values that are read with padding: the border holds them, and nothing else changes."""
+"""A file's zero points of values that are read with padding: the border holds them, nothing else changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import fadiff
-from fadiff.converter import Conversion, convert
+from fadiff.converter import convert
 from fadiff.converter.ir.graph import TensorCoreLayer
-from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
-
-# whatever else gains stays out
-OTHERS = ("choose-ranges", "correct-biases", "round-weights", "equalise-channels", "split-channels")
 
 
 def _images() -> onnx.ModelProto:
@@ -62,16 +58,10 @@ def _samples(model: onnx.ModelProto, first: int, count: int) -> list[dict[str, n
     return [{"x": weights(first + i, *shape)} for i in range(count)]
 
 
-def _converted(name: str, folder: Path, *without: str) -> Conversion:
-    model = MODELS[name]()
-    onnx.save(model, folder / "model.onnx")
-    return convert(folder / "model.onnx", calibration=_samples(model, 100, 18), without=(*OTHERS, *without))
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integers_are_the_quantised_models(name: str, tmp_path: Path) -> None:
-    conversion = _converted(name, tmp_path)
-    assert any("in borders" in note for note in conversion.notes)
+    conversion = convert(_as_uint8(tmp_path, name))
+    assert any("zero points of the file are kept" in note for note in conversion.notes)
     assert compare(conversion, np.random.default_rng(0)).lsb_to_quantized <= 1.01
     padded = [
         layer
@@ -83,38 +73,16 @@ def test_the_integers_are_the_quantised_models(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_more_steps_for_rectified_values(name: str, tmp_path: Path) -> None:
-    seen = _samples(MODELS[name](), 500, 10)
-    found = []
-    for without in ((), ("border-zeros",)):
-        conversion = _converted(name, tmp_path, *without)
-        runs = [
-            [session(model).run(None, sample) for sample in seen]
-            for model in (conversion.float_model, conversion.quantized_model)
-        ]
-        found.append(
-            min(sqnr_db(*(np.stack([r[i] for r in run]) for run in runs)) for i in range(len(runs[0][0])))
-        )
-    assert found[0] > found[1] + 0.5
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_the_device_computes_them(name: str, tmp_path: Path) -> None:
-    model = MODELS[name]()
-    onnx.save(model, tmp_path / "model.onnx")
-    samples = np.stack([s["x"] for s in _samples(model, 100, 18)])
-    np.savez(tmp_path / "model.calibration.npz", x=samples)
-    result = fadiff.compile(
-        tmp_path / "model.onnx", tmp_path / "out", reading=ModelOptions(without=OTHERS), verify=True
-    )
+    result = fadiff.compile(_as_uint8(tmp_path, name), tmp_path / "out", verify=True)
     assert result.verification is not None
     assert result.verification.bit_exact
     assert any("bordered" in tensor.name for tensor in result.document.tensors)
 
 
-def _as_uint8(folder: Path) -> Path:
+def _as_uint8(folder: Path, name: str = "images") -> Path:
     """The model as ONNX Runtime quantises it: activations of uint8 with zero points."""
-    model = MODELS["images"]()
+    model = MODELS[name]()
     onnx.save(model, folder / "float.onnx")
     quantize_static(
         folder / "float.onnx",

@@ -12,7 +12,8 @@ from onnx import helper
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.biases import biased_products, mean_inputs, mean_outputs, weight_shift
+from fadiff.converter.quantise.biases import biased_products, mean_outputs
+from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.judge import Judge, deciding_values
 from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
 from fadiff.converter.quantise.observe import Observed
@@ -44,10 +45,6 @@ def test_ranges_against_numpy() -> None:
     array = np.random.default_rng(0).standard_t(3, 60_000)
     seen = _observed(array)
     assert METHODS["min-max"](seen) == np.abs(array).max()
-    for name, share in (("99.9 %", 99.9), ("99.99 %", 99.99)):
-        assert METHODS[name](seen) == pytest.approx(
-            np.percentile(np.abs(array), share), abs=2 * seen.top / 2048
-        )
 
     def error(bound: float) -> float:
         step = bound / 127
@@ -55,7 +52,6 @@ def test_ranges_against_numpy() -> None:
 
     least = min(error(bound) for bound in np.linspace(0.02, 1, 300) * seen.largest)
     assert error(METHODS["least squares"](seen)) < 1.02 * least < 0.9 * error(seen.largest)
-    assert METHODS["entropy"](seen) < 0.8 * seen.largest
     uniform = _observed(np.linspace(-1, 1, 50_001))
     assert all(METHODS[name](uniform) > 0.97 for name in METHODS)
 
@@ -101,21 +97,65 @@ def _unseen_db(conversion: Conversion, samples: list[dict[str, np.ndarray]], val
     return sqnr_db(*found)
 
 
-def test_a_rare_loud_value_no_longer_takes_the_range(tmp_path: Path) -> None:
+def test_one_loud_sample_makes_no_recipe(tmp_path: Path) -> None:
+    """It is on one fold only: what it seems to say there is not what the others say (a warning names it)."""
     samples = _samples(12, 100)
     samples[0]["x"] = samples[0]["x"].copy()
     samples[0]["x"][0, 0, 0, 0] = 200.0
     chosen = _convert(_network(), tmp_path, calibration=samples)
     plain = _convert(_network(), tmp_path, calibration=samples, without=ALL)
-    (note,) = (note for note in chosen.notes if note.startswith("calibration: "))
-    assert "min-max" not in note
-    assert sum(line.startswith("choose-ranges: ") for line in chosen.rewrites) >= 5
+    assert chosen.notes[-1] == "calibration: ranges by min-max"
+    assert sum(line.startswith("choose-ranges: ") for line in chosen.rewrites) >= 4
     assert not any(
         line.startswith(("calibration", "choose-ranges")) for line in (*plain.notes, *plain.rewrites)
     )
-    gained, before = (_unseen_db(c, _samples(8, 500), "z") for c in (chosen, plain))
-    assert gained > before + 3
-    assert compare(chosen, np.random.default_rng(0)).lsb_to_quantized <= 1.01
+    assert any("sample 0 alone sets the range of x" in doubt for doubt in chosen.doubts)
+
+
+def test_a_change_wins_on_every_fold_or_by_its_spread() -> None:
+    plain = (20.0, 20.0, 20.0)
+    assert gains((20.1, 20.4, 20.2), plain)  # by little, on every fold
+    assert gains((19.9, 22.0, 22.0), plain)  # not on every fold, by more than folds differ
+    assert not gains((18.0, 22.5, 20.5), plain)
+    assert not gains((20.1, 20.1, 20.1), plain)
+
+
+def test_equal_functions_are_quantised_equally(tmp_path: Path) -> None:
+    """Gemm, MatMul with an Add, a convolution with one tap: the choice must not make the difference."""
+    w, b, v, d = weights(0, 24, 32) / 4, weights(1, 32), weights(2, 32, 10), weights(3, 10)
+    spellings = {
+        "gemm": [
+            helper.make_node("Gemm", ["x", "w", "b"], ["s"]),
+            helper.make_node("Sigmoid", ["s"], ["r"]),
+            helper.make_node("Gemm", ["r", "v", "d"], ["y"]),
+        ],
+        "matmul": [
+            helper.make_node("MatMul", ["x", "w"], ["p"]),
+            helper.make_node("Add", ["p", "b"], ["s"]),
+            helper.make_node("Sigmoid", ["s"], ["r"]),
+            helper.make_node("MatMul", ["r", "v"], ["q"]),
+            helper.make_node("Add", ["q", "d"], ["y"]),
+        ],
+        "conv": [
+            helper.make_node("Reshape", ["x", "image"], ["i"]),
+            helper.make_node("Conv", ["i", "wc", "b"], ["s"]),
+            helper.make_node("Sigmoid", ["s"], ["r"]),
+            helper.make_node("Conv", ["r", "vc", "d"], ["q"]),
+            helper.make_node("Reshape", ["q", "flat"], ["y"]),
+        ],
+    }
+    constants = {"w": w, "b": b, "v": v, "d": d, "image": np.array([1, 24, 1, 1]), "flat": np.array([1, 10])}
+    constants |= {"wc": w.T[:, :, None, None].copy(), "vc": v.T[:, :, None, None].copy()}
+    samples = [{"x": weights(100 + i, 1, 24)} for i in range(16)]
+    found = []
+    for nodes in spellings.values():
+        read = {name for node in nodes for name in node.input}
+        used = {name: array for name, array in constants.items() if name in read}
+        conversion = _convert(
+            model_of(nodes, {"x": (1, 24)}, {"y": None}, used), tmp_path, calibration=samples
+        )
+        found.append(_unseen_db(conversion, [{"x": weights(500 + i, 1, 24)} for i in range(40)], "y"))
+    assert max(found) - min(found) < 0.5, found
 
 
 def test_biases_take_back_what_coarse_weights_shift(tmp_path: Path) -> None:
@@ -129,26 +169,6 @@ def test_biases_take_back_what_coarse_weights_shift(tmp_path: Path) -> None:
     gained, before = (_unseen_db(c, _samples(8, 500), "z") for c in (chosen, plain))
     assert gained > before + 1
     assert compare(chosen, np.random.default_rng(0)).lsb_to_quantized <= 1.01
-
-
-def test_the_shift_of_weights_is_that_of_the_whole_convolution(tmp_path: Path) -> None:
-    """Padding, strides and all: float inputs through float weights, and through rounded ones."""
-    samples = _samples(6, 100)
-    converted = _convert(_network(loud=40.0), tmp_path, calibration=samples, without=ALL)
-    program, steps, plain = converted._program, converted._steps, converted._quantisation
-    assert program is not None
-    products = biased_products(program, steps)
-    means = mean_inputs("", converted.float_model, samples, products)
-    found = weight_shift(converted.float_model, program, plain, products, means)
-    step, w = steps[0], program.constants["w"]
-    rounded = plain.weights["w"].data * np.float32(plain.weights["w"].scale)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-    means = []
-    for kernel in (w, rounded):
-        runtime = session(model_of([node], {"x": (1, 3, 12, 12)}, {"y": None}, {"w": kernel}))
-        means.append(np.mean([runtime.run(None, s)[0].mean((0, 2, 3)) for s in samples], axis=0))
-    np.testing.assert_allclose(found[step.name], means[0] - means[1], atol=1e-5)
-    assert np.abs(found[step.name]).max() > 1e-2
 
 
 def test_layer_by_layer_only_what_passes_a_relu_counts(tmp_path: Path) -> None:

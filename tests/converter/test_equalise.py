@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from onnxruntime.quantization import quantize_static
 
-from fadiff.converter import Conversion, convert, draft
+from fadiff.converter import Conversion, convert
 from tests.converter.oracle import Calibration, compare, model_of, session, weights
 
 CHANNELS = 8
@@ -180,37 +180,3 @@ def test_an_add_that_others_see_stays(tmp_path: Path) -> None:
         outputs = {"y": None} | ({"u": None} if shared else {})
         found = _convert(model_of(nodes, inputs, outputs, constants), tmp_path)
         assert not any(line.startswith("equalise-channels: ") for line in found.notes)
-
-
-def test_only_where_a_pair_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of two pairs has loud channels; the other's weights are exact in int8 and its values alike.
-
-    There a channel of 512 weights of 1 is as large as those of one weight of 127: made alike, it is 8 times
-    as large, and all others lose the bits.
-    """
-    exact = 127 * np.eye(512, 16, dtype=np.float32)
-    exact[:, 0] = 1
-    last = np.random.default_rng(0).integers(-126, 127, (16, 16)).astype(np.float32)
-    last[0] = 127 * (np.arange(16) == 0)
-    constants = {"w": weights(1, 512, CHANNELS) * LOUDER, "v": weights(2, CHANNELS, 4) / LOUDER[:, None]}
-    nodes = [
-        helper.make_node("Abs", ["x"], ["h"]),
-        *(helper.make_node("MatMul", ["h", w], [f"{w}h"]) for w in ("w", "exact")),
-        *(helper.make_node("Relu", [f"{w}h"], [f"{w}r"]) for w in ("w", "exact")),
-        *(helper.make_node("MatMul", [f"{w}r", v], [f"{v}y"]) for w, v in (("w", "v"), ("exact", "last"))),
-    ]
-    constants |= {"exact": exact, "last": last}
-    model = model_of(nodes, {"x": (1, 512)}, {"vy": None, "lasty": None}, constants)
-    samples = [{"x": weights(seed, 1, 512)} for seed in range(100, 130)]
-    others = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros", "split-channels")
-    some = _convert(model, tmp_path, calibration=samples, without=others)
-    none = _convert(model, tmp_path, calibration=samples, without=("equalise-channels", *others))
-    monkeypatch.setattr(draft, "gaining_pairs", lambda *_: ())
-    every = _convert(model, tmp_path, calibration=samples, without=others)
-    changed = [
-        [n for n, weight in constants.items() if np.any(_weight(c, n) != weight)] for c in (some, every)
-    ]
-    assert changed == [["w", "v"], list(constants)]
-    assert some.notes[0].startswith("equalise-channels: between 1 of 2 pairs")
-    gained = [compare(c, np.random.default_rng(4)).sqnr_db for c in (some, none, every)]
-    assert gained[0] > max(gained[1:]) + 6, gained

@@ -20,9 +20,7 @@ OTHERS = (
     "choose-ranges",
     "correct-biases",
     "round-weights",
-    "border-zeros",
     "equalise-channels",
-    "split-channels",
 )
 
 
