@@ -3,7 +3,7 @@
 `calibrate.py` reads samples, `observe.py` runs the float model on them, `choose.py` decides between
 `ranges.py` and corrections of `biases.py` by what `judge.py` says of a run in `simulate.py`.
 `scales.py` finds one scale per stored value, `weights.py` quantises; before that `equalise.py` makes
-channels alike and `split.py` gives unlike ones layers of their own.
+channels alike; `doubts.py` says what speaks against the samples.
 `imported.py`, `qonnx.py` and `qoperators.py` read the scales of quantised files (`affine.py`: what they
 mean), `qdq.py` writes them back.
 """
