@@ -21,6 +21,7 @@ OTHERS = (
     "correct-biases",
     "round-weights",
     "equalise-channels",
+    "fold-inputs",
 )
 
 
