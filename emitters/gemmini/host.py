@@ -214,9 +214,8 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
             return HostCall("log_softmax", (rows, a.input(0), *levels, a.output))
         case ops.LayerNorm():
             factors = (v.hex() for v in (operator.epsilon, operator.variance_scale, operator.unit))
-            flags = (int(operator.center), _flag(operator.per_inner))
-            operands = (a.input(0), a.input(1), a.input(2))
-            return HostCall("layer_norm", (rows, *operands, a.output, *flags, *factors))
+            operands = (a.input(0), a.input(1), a.input(2), a.output, _flag(operator.per_inner))
+            return HostCall("layer_norm" if operator.center else "rms_norm", (rows, *operands, *factors))
         case ops.Reduce(function=function, scale=scale):
             return HostCall(f"reduce_{function}", (rows, a.input(0), a.output, float_literal(scale)))
         case ops.ArgMax(function=function, select_last=select_last):
@@ -274,8 +273,8 @@ def _call(a: _Arguments) -> HostCall:
             return HostCall("average_pool", arguments)
         case ops.GlobalAveragePool(scale=scale):
             n, h, w, c = a.image(a.layer.inputs[0])
-            call = (a.input(0), a.output, n, h * w, c, float_literal(scale))
-            return HostCall("global_average_pool", call)
+            pixels = a.rows(ops.Rows(n, h * w, c))
+            return HostCall("reduce_sum", (pixels, a.input(0), a.output, float_literal(scale)))
         case ops.ResizeLinear() as operator:
             return _resize_linear(a, operator)
         case ops.Fill() as operator:

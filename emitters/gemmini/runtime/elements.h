@@ -16,6 +16,10 @@
 /* For functions whose constant arguments decide which code is left of them. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* Hides from the compiler what an address is: GCC packs bytes into words before it stores them where it knows that it
+ * may, and that takes longer. */
+#define HIDE(address) __asm__("" : "+r"(address))
+
 /* Sums and extrema of elements: registers of the core, which needs instructions to keep numbers narrower. */
 #ifdef ELEM_T_IS_FLOAT
 typedef float wide_t;
@@ -48,6 +52,17 @@ static inline float smaller(float a, float b)
 }
 #endif
 
+/* sum + a * b, of integers that stay below 2^24: exact in any way. */
+static inline float multiply_add(float sum, float a, float b)
+{
+#ifdef __riscv_flen
+    __asm__("fmadd.s %0, %1, %2, %0" : "+f"(sum) : "f"(a), "f"(b));
+    return sum;
+#else
+    return sum + a * b;
+#endif
+}
+
 /* A number as an element: as it is, */
 #ifdef ELEM_T_IS_FLOAT
 static inline elem_t to_elem(float x)
@@ -58,6 +73,11 @@ static inline elem_t to_elem(float x)
 static inline float at_least_minus_128(float x)
 {
     return larger(x, -128.0f);
+}
+
+static inline float as_it_is(float x)
+{
+    return x;
 }
 
 static inline float at_most_127(float x)
@@ -88,58 +108,57 @@ static inline elem_t to_elem(float x)
 }
 #endif
 
+/* The statement for i = at, at + 1, ... */
+#define ONCE(i, at, statement)    \
+    {                             \
+        const int32_t i = (at);   \
+        (void)i;                  \
+        statement;                \
+    }
+#define FOUR_TIMES(i, at, statement) \
+    ONCE(i, at, statement)           \
+    ONCE(i, (at) + 1, statement)     \
+    ONCE(i, (at) + 2, statement)     \
+    ONCE(i, (at) + 3, statement)
+
 /* The statement for i = 0 to count - 1, four times per turn: a loop's own instructions cost as much as short work. */
-#define EACH(i, count, statement)                   \
-    do {                                            \
-        int32_t i = 0;                              \
-        while (i < (count) - 3) {                   \
-            statement;                              \
-            i++;                                    \
-            statement;                              \
-            i++;                                    \
-            statement;                              \
-            i++;                                    \
-            statement;                              \
-            i++;                                    \
-        }                                           \
-        for (; i < (count); i++) {                  \
-            statement;                              \
-        }                                           \
+#define EACH(i, count, statement)               \
+    do {                                        \
+        int32_t done_ = 0;                       \
+        for (; done_ < (count) - 3; done_ += 4) { \
+            FOUR_TIMES(i, done_, statement)      \
+        }                                       \
+        for (; done_ < (count); done_++) {        \
+            ONCE(i, done_, statement)            \
+        }                                       \
     } while (0)
 
-/* target = value for i = 0 to count - 1.  Four values are computed before the first is stored: operands may be the
+/* target = value for i = 0 to count - 1.  Eight values are computed before the first is stored: operands may be the
  * target, so nothing else lets the compiler fill the wait for one result with work on the next. */
-#define MAP(i, count, type, target, value)          \
-    do {                                            \
-        int32_t i = 0;                              \
-        while (i < (count) - 3) {                   \
-            const type first = (value);             \
-            i++;                                    \
-            const type second = (value);            \
-            i++;                                    \
-            const type third = (value);             \
-            i++;                                    \
-            const type fourth = (value);            \
-            i -= 3;                                 \
-            target = first;                         \
-            i++;                                    \
-            target = second;                        \
-            i++;                                    \
-            target = third;                         \
-            i++;                                    \
-            target = fourth;                        \
-            i++;                                    \
-        }                                           \
-        for (; i < (count); i++) {                  \
-            target = (value);                       \
-        }                                           \
+#define MAP(i, count, type, target, value)                     \
+    do {                                                       \
+        int32_t done_ = 0;                                      \
+        for (; done_ < (count) - 7; done_ += 8) {                \
+            type eight[8];                                     \
+            FOUR_TIMES(i, done_, eight[i - done_] = (value))     \
+            FOUR_TIMES(i, done_ + 4, eight[i - done_] = (value)) \
+            FOUR_TIMES(i, done_, target = eight[i - done_])      \
+            FOUR_TIMES(i, done_ + 4, target = eight[i - done_])  \
+        }                                                      \
+        for (; done_ < (count); done_++) {                       \
+            ONCE(i, done_, target = (value))                    \
+        }                                                      \
     } while (0)
 
 /* target = to_elem(value) for i = 0 to count - 1, as MAP, and each step of to_elem for four values before the next one:
- * a result of Rocket's FPU is used four instructions later at the earliest. */
+ * a result of Rocket's FPU is used four instructions later at the earliest.  MAP_POSITIVE: of values that are not
+ * negative. */
 #ifdef ELEM_T_IS_FLOAT
 #define MAP_ROUNDED(i, count, target, value) MAP(i, count, elem_t, target, value)
+#define MAP_POSITIVE MAP_ROUNDED
 #else
+#define MAP_ROUNDED(i, count, target, value) MAP_TO_ELEMENTS(i, count, target, value, at_least_minus_128)
+#define MAP_POSITIVE(i, count, target, value) MAP_TO_ELEMENTS(i, count, target, value, as_it_is)
 #ifdef __riscv_flen
 #define TOGETHER(kind, of) __asm__("" : "+" kind(of[0]), "+" kind(of[1]), "+" kind(of[2]), "+" kind(of[3]))
 #else
@@ -151,35 +170,30 @@ static inline elem_t to_elem(float x)
     to[2] = function(from[2]);         \
     to[3] = function(from[3]);         \
     TOGETHER(kind, to)
-#define MAP_ROUNDED(i, count, target, value)               \
+#define ROUND_FOUR(i, at, target, value, lowest)              \
+    {                                                         \
+        float four[4];                                        \
+        int32_t rounded[4];                                   \
+        FOUR_TIMES(i, at, four[i - (at)] = (value))           \
+        TOGETHER("f", four);                                  \
+        STEP("f", four, lowest, four);                        \
+        STEP("f", four, at_most_127, four);                   \
+        STEP("r", rounded, nearest, four);                    \
+        FOUR_TIMES(i, at, target = (elem_t)rounded[i - (at)]) \
+    }
+#define MAP_TO_ELEMENTS(i, count, target, value, lowest)   \
     do {                                                   \
-        int32_t i = 0;                                     \
-        while (i < (count) - 3) {                          \
-            float four[4];                                 \
-            int32_t rounded[4];                            \
-            four[0] = (value);                             \
-            i++;                                           \
-            four[1] = (value);                             \
-            i++;                                           \
-            four[2] = (value);                             \
-            i++;                                           \
-            four[3] = (value);                             \
-            i -= 3;                                        \
-            TOGETHER("f", four);                           \
-            STEP("f", four, at_least_minus_128, four);     \
-            STEP("f", four, at_most_127, four);            \
-            STEP("r", rounded, nearest, four);             \
-            target = (elem_t)rounded[0];                   \
-            i++;                                           \
-            target = (elem_t)rounded[1];                   \
-            i++;                                           \
-            target = (elem_t)rounded[2];                   \
-            i++;                                           \
-            target = (elem_t)rounded[3];                   \
-            i++;                                           \
+        int32_t done_ = 0;                                  \
+        for (; done_ < (count) - 7; done_ += 8) {            \
+            ROUND_FOUR(i, done_, target, value, lowest)     \
+            ROUND_FOUR(i, done_ + 4, target, value, lowest) \
         }                                                  \
-        for (; i < (count); i++) {                         \
-            target = to_elem(value);                       \
+        if (done_ < (count) - 3) {                          \
+            ROUND_FOUR(i, done_, target, value, lowest)     \
+            done_ += 4;                                     \
+        }                                                  \
+        for (; done_ < (count); done_++) {                   \
+            ONCE(i, done_, target = to_elem(value))         \
         }                                                  \
     } while (0)
 #endif
@@ -195,6 +209,8 @@ typedef struct {
 /* A run of the innermost axis: where each operand starts, and its stride. */
 typedef struct {
     ptrdiff_t at[4], step[4];
+    ptrdiff_t next[4]; /* from a run to the next one of the axis around it, */
+    int32_t left;      /* of which so many are still to come */
     int32_t count;
     bool dense; /* all strides are 1 */
     int32_t index[8];
@@ -202,18 +218,30 @@ typedef struct {
 
 static inline run_t first_run(const loops_t *loops)
 {
-    run_t run = {.count = loops->shape[loops->rank - 1], .dense = true};
+    const int32_t innermost = loops->rank - 1;
+    run_t run = {.count = loops->shape[innermost], .dense = true};
+    run.left = innermost > 0 ? loops->shape[innermost - 1] - 1 : 0;
     for (int32_t i = 0; i < loops->operands; i++) {
-        run.step[i] = loops->strides[i][loops->rank - 1];
+        run.step[i] = loops->strides[i][innermost];
+        run.next[i] = innermost > 0 ? loops->strides[i][innermost - 1] : 0;
         run.dense = run.dense && run.step[i] == 1;
+        HIDE(run.at[i]);
     }
     return run;
 }
 
-/* Steps to the next run; false after the last one. */
-static inline bool next_run(const loops_t *loops, run_t *run)
+/* Steps to the first run of the next plane of runs; false after the last one. */
+static inline bool next_plane(const loops_t *loops, run_t *run)
 {
-    for (int32_t axis = loops->rank - 2; axis >= 0; axis--) {
+    const int32_t around = loops->rank - 2;
+    if (around < 0) {
+        return false;
+    }
+    run->left = loops->shape[around] - 1;
+    for (int32_t i = 0; i < loops->operands; i++) {
+        run->at[i] -= run->left * run->next[i];
+    }
+    for (int32_t axis = around - 1; axis >= 0; axis--) {
         const bool wraps = ++run->index[axis] == loops->shape[axis];
         for (int32_t i = 0; i < loops->operands; i++) {
             const ptrdiff_t stride = loops->strides[i][axis];
@@ -227,16 +255,32 @@ static inline bool next_run(const loops_t *loops, run_t *run)
     return false;
 }
 
-/* MAP over a run; `target` and `value` index operand k by i * step[k]. */
-#define MAP_RUN(run, i, type, target, value)                                              \
-    do {                                                                                  \
-        if ((run)->dense) {                                                               \
-            const ptrdiff_t step[4] = {1, 1, 1, 1};                                       \
-            MAP(i, (run)->count, type, target, value);                                    \
-        } else {                                                                          \
-            const ptrdiff_t *step = (run)->step;                                          \
-            MAP(i, (run)->count, type, target, value);                                    \
-        }                                                                                 \
+/* Steps to the next run; false after the last one. */
+static inline bool next_run(const loops_t *loops, run_t *run)
+{
+    if (run->left == 0) {
+        return next_plane(loops, run);
+    }
+    run->left--;
+    run->at[0] += run->next[0];
+    run->at[1] += run->next[1];
+    run->at[2] += run->next[2];
+    run->at[3] += run->next[3];
+    return true;
+}
+
+/* MAP or MAP_ROUNDED over a run; `target` and `value` index operand k by i * step[k]. */
+#define OVER_RUN(run, map, ...)                     \
+    do {                                            \
+        if ((run)->dense) {                         \
+            const ptrdiff_t step[4] = {1, 1, 1, 1}; \
+            map(__VA_ARGS__);                       \
+        } else {                                    \
+            const ptrdiff_t *step = (run)->step;    \
+            map(__VA_ARGS__);                       \
+        }                                           \
     } while (0)
+#define MAP_RUN(run, i, ...) OVER_RUN(run, MAP, i, (run)->count, __VA_ARGS__)
+#define MAP_ROUNDED_RUN(run, i, ...) OVER_RUN(run, MAP_ROUNDED, i, (run)->count, __VA_ARGS__)
 
 #endif

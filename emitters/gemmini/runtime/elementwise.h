@@ -2,24 +2,23 @@
 #ifndef FADIFF_ELEMENTWISE_H
 #define FADIFF_ELEMENTWISE_H
 
-#include "elements.h"
+#include <float.h>
 
-/* Four and eight bytes of any type. */
+#include "packed.h"
+
+/* Four bytes of any type. */
 typedef int32_t __attribute__((may_alias)) word_t;
-typedef int64_t __attribute__((may_alias)) double_word_t;
 
-enum { LONG_RUN = 16 }; /* elements from which on a run is copied eight bytes at a time, where it can be */
-
-static inline bool in_double_words(const run_t *run, const void *x, const void *y)
+static inline bool copied_packed(const run_t *run, const void *x, const void *y)
 {
-    return run->dense && run->count >= LONG_RUN && (((uintptr_t)x | (uintptr_t)y) & 7) == 0;
+    return run->dense && run->count >= LONG_RUN && is_packed(x, 0) && is_packed(y, 0);
 }
 
 /* Not memmove: C libraries for small machines copy byte by byte.  Forward, as below. */
-static inline void copy_double_words(double_word_t *y, const double_word_t *x, int32_t bytes)
+static inline void copy_packed(packed_t *y, const packed_t *x, int32_t bytes)
 {
     const int32_t whole = bytes / 8;
-    MAP(i, whole, double_word_t, y[i], x[i]);
+    MAP(i, whole, packed_t, y[i], x[i]);
     MAP(i, bytes % 8, int8_t, ((int8_t *)(y + whole))[i], ((const int8_t *)(x + whole))[i]);
 }
 
@@ -31,8 +30,8 @@ static inline void copy_bytes(const loops_t *loops, const void *input, void *out
     do {
         const int8_t *x = (const int8_t *)input + run.at[0];
         int8_t *y = (int8_t *)output + run.at[1];
-        if (in_double_words(&run, x, y)) {
-            copy_double_words((double_word_t *)(void *)y, (const double_word_t *)(const void *)x, run.count);
+        if (copied_packed(&run, x, y)) {
+            copy_packed((packed_t *)(void *)y, (const packed_t *)(const void *)x, run.count);
         } else {
             MAP_RUN(&run, i, int8_t, y[i * step[1]], x[i * step[0]]);
         }
@@ -45,9 +44,9 @@ static inline void copy_words(const loops_t *loops, const void *input, void *out
     do {
         const word_t *x = (const word_t *)input + run.at[0];
         word_t *y = (word_t *)output + run.at[1];
-        if (in_double_words(&run, x, y)) {
-            copy_double_words(
-                (double_word_t *)(void *)y, (const double_word_t *)(const void *)x,
+        if (copied_packed(&run, x, y)) {
+            copy_packed(
+                (packed_t *)(void *)y, (const packed_t *)(const void *)x,
                 run.count * (int32_t)sizeof *y);
         } else {
             MAP_RUN(&run, i, word_t, y[i * step[1]], x[i * step[0]]);
@@ -90,35 +89,21 @@ typedef enum {
     BINARY_GREATER, BINARY_GREATER_OR_EQUAL, BINARY_LESS, BINARY_LESS_OR_EQUAL, BINARY_AND, BINARY_OR, BINARY_XOR
 } binary_t;
 
-ALWAYS_INLINE elem_t
+/* The value of an arithmetic function, before it is rounded. */
+ALWAYS_INLINE float
 binary_value(binary_t function, elem_t a, elem_t b, float a_scale, float b_scale, float scale, bool relu)
 {
     const float fa = (float)a * a_scale;
     const float fb = (float)b * b_scale;
+    const float product = (float)a * (float)b; /* exact for int8, and Rocket multiplies integers one at a time */
     float value = 0.0f;
     switch (function) {
     case BINARY_MAX:
-        return to_elem(larger(fa, fb));
+        return larger(fa, fb);
     case BINARY_MIN:
-        return to_elem(smaller(fa, fb));
+        return smaller(fa, fb);
     case BINARY_PRELU:
-        return to_elem(a >= 0 ? fa : (float)(a * b) * scale);
-    case BINARY_EQUAL:
-        return (elem_t)(fa == fb);
-    case BINARY_GREATER:
-        return (elem_t)(fa > fb);
-    case BINARY_GREATER_OR_EQUAL:
-        return (elem_t)(fa >= fb);
-    case BINARY_LESS:
-        return (elem_t)(fa < fb);
-    case BINARY_LESS_OR_EQUAL:
-        return (elem_t)(fa <= fb);
-    case BINARY_AND:
-        return (elem_t)(a != 0 && b != 0);
-    case BINARY_OR:
-        return (elem_t)(a != 0 || b != 0);
-    case BINARY_XOR:
-        return (elem_t)((a != 0) != (b != 0));
+        return a >= 0 ? fa : product * scale;
     case BINARY_ADD:
         value = fa + fb;
         break;
@@ -126,18 +111,42 @@ binary_value(binary_t function, elem_t a, elem_t b, float a_scale, float b_scale
         value = fa - fb;
         break;
     case BINARY_MUL:
-        value = (float)(a * b);
+        value = product;
         break;
-    case BINARY_DIV:
+    default:
 #ifndef ELEM_T_IS_FLOAT
-        if (b == 0) {
-            return a == 0 || (relu && a < 0) ? 0 : (elem_t)(a > 0 ? 127 : -128);
-        }
+        value = b == 0 ? (float)a * FLT_MAX : (float)a / (float)b; /* saturates, but for 0 / 0 */
+#else
+        value = a / b;
 #endif
-        value = (float)a / (float)b;
         break;
     }
-    return to_elem((relu ? larger(value, 0.0f) : value) * scale);
+    return (relu ? larger(value, 0.0f) : value) * scale;
+}
+
+/* Comparisons and logic: 1 or 0. */
+ALWAYS_INLINE bool binary_truth(binary_t function, elem_t a, elem_t b, float a_scale, float b_scale)
+{
+    const float fa = (float)a * a_scale;
+    const float fb = (float)b * b_scale;
+    switch (function) {
+    case BINARY_EQUAL:
+        return fa == fb;
+    case BINARY_GREATER:
+        return fa > fb;
+    case BINARY_GREATER_OR_EQUAL:
+        return fa >= fb;
+    case BINARY_LESS:
+        return fa < fb;
+    case BINARY_LESS_OR_EQUAL:
+        return fa <= fb;
+    case BINARY_AND:
+        return a != 0 && b != 0;
+    case BINARY_OR:
+        return a != 0 || b != 0;
+    default:
+        return (a != 0) != (b != 0);
+    }
 }
 
 ALWAYS_INLINE void binary(
@@ -149,9 +158,15 @@ ALWAYS_INLINE void binary(
         const elem_t *x = a + run.at[0];
         const elem_t *y = b + run.at[1];
         elem_t *out = output + run.at[2];
-        MAP_RUN(
-            &run, i, elem_t, out[i * step[2]],
-            binary_value(function, x[i * step[0]], y[i * step[1]], a_scale, b_scale, scale, relu));
+        if (function < BINARY_EQUAL) {
+            MAP_ROUNDED_RUN(
+                &run, i, out[i * step[2]],
+                binary_value(function, x[i * step[0]], y[i * step[1]], a_scale, b_scale, scale, relu));
+        } else {
+            MAP_RUN(
+                &run, i, elem_t, out[i * step[2]],
+                (elem_t)binary_truth(function, x[i * step[0]], y[i * step[1]], a_scale, b_scale));
+        }
     } while (next_run(loops, &run));
 }
 
@@ -161,7 +176,11 @@ ALWAYS_INLINE void binary(
         const loops_t *loops, const elem_t *a, const elem_t *b, elem_t *output, float a_scale, float b_scale,       \
         float scale, bool relu)                                                                                     \
     {                                                                                                               \
-        binary(loops, a, b, output, function, a_scale, b_scale, scale, relu);                                       \
+        if (relu) {                                                                                                 \
+            binary(loops, a, b, output, function, a_scale, b_scale, scale, true);                                   \
+        } else {                                                                                                    \
+            binary(loops, a, b, output, function, a_scale, b_scale, scale, false);                                  \
+        }                                                                                                           \
     }
 BINARY(add, BINARY_ADD)
 BINARY(sub, BINARY_SUB)
@@ -190,19 +209,18 @@ static inline void where(
         const elem_t *x = a + run.at[1];
         const elem_t *y = b + run.at[2];
         elem_t *out = output + run.at[3];
-        MAP_RUN(
-            &run, i, elem_t, out[i * step[3]],
-            to_elem(
-                choice[i * step[0]] != 0 ? (float)x[i * step[1]] * a_scale : (float)y[i * step[2]] * b_scale));
+        MAP_ROUNDED_RUN(
+            &run, i, out[i * step[3]],
+            choice[i * step[0]] != 0 ? (float)x[i * step[1]] * a_scale : (float)y[i * step[2]] * b_scale);
     } while (next_run(loops, &run));
 }
 
 /* Product and sum are rounded one after the other. */
-ALWAYS_INLINE elem_t scaled_and_shifted(elem_t x, float multiplier, float addend, bool relu)
+ALWAYS_INLINE float scaled_and_shifted(elem_t x, float multiplier, float addend, bool relu)
 {
     const float product = (float)x * multiplier;
     const float sum = product + addend;
-    return to_elem(relu ? larger(sum, 0.0f) : sum);
+    return relu ? larger(sum, 0.0f) : sum;
 }
 
 /* act(x * multiplier + addend). */
@@ -215,8 +233,8 @@ static inline void scale_shift(
         const float *factor = multiplier + run.at[1];
         const float *term = addend + run.at[2];
         elem_t *y = output + run.at[3];
-        MAP_RUN(
-            &run, i, elem_t, y[i * step[3]],
+        MAP_ROUNDED_RUN(
+            &run, i, y[i * step[3]],
             scaled_and_shifted(x[i * step[0]], factor[i * step[1]], term[i * step[2]], relu));
     } while (next_run(loops, &run));
 }

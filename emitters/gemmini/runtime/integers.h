@@ -127,7 +127,7 @@ static inline void quantise(const loops_t *loops, const int32_t *input, elem_t *
     do {
         const int32_t *x = input + run.at[0];
         elem_t *y = output + run.at[1];
-        MAP_RUN(&run, i, elem_t, y[i * step[1]], to_elem((float)x[i * step[0]] * scale));
+        MAP_ROUNDED_RUN(&run, i, y[i * step[1]], (float)x[i * step[0]] * scale);
     } while (next_run(loops, &run));
 }
 

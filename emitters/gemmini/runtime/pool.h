@@ -2,7 +2,7 @@
 #ifndef FADIFF_POOL_H
 #define FADIFF_POOL_H
 
-#include "elements.h"
+#include "packed.h"
 
 /* A pooling window over images N H W C. */
 typedef struct {
@@ -21,6 +21,9 @@ typedef struct {
 static inline taps_t taps_inside(int32_t start, int32_t kernel, int32_t dilation, int32_t low, int32_t high)
 {
     taps_t taps = {0, kernel};
+    if (start >= low && start + (kernel - 1) * dilation < high) {
+        return taps;
+    }
     while (taps.first < kernel && start + taps.first * dilation < low) {
         taps.first++;
     }
@@ -75,11 +78,63 @@ ALWAYS_INLINE void fold(const patch_t *patch, ptrdiff_t channel, bool largest, i
     }
 }
 
+#ifndef ELEM_T_IS_FLOAT
+/* The statement for every pixel of a patch, x where it begins. */
+#define EACH_PIXEL(x, patch, statement)                                          \
+    do {                                                                         \
+        const elem_t *line = (patch)->first;                                     \
+        for (int32_t r = 0; r < (patch)->lines; r++, line += (patch)->line) {    \
+            const elem_t *x = line;                                              \
+            for (int32_t s = 0; s < (patch)->pixels; s++, x += (patch)->pixel) { \
+                statement;                                                       \
+            }                                                                    \
+        }                                                                        \
+    } while (0)
+
+/* The largest values of 8 * `words` channels, 1 or 2: a loop's own instructions cost as much as half a word. */
+ALWAYS_INLINE void largest_packed(const patch_t *patch, ptrdiff_t channel, elem_t *output, int32_t words)
+{
+    packed_t first = LANES(0x80);
+    packed_t second = LANES(0x80);
+    EACH_PIXEL(
+        x, patch, first = larger_packed(load_packed(x + channel), first);
+        second = words == 2 ? larger_packed(load_packed(x + channel + 8), second) : second);
+    store_packed(output, first);
+    if (words == 2) {
+        store_packed(output + 8, second);
+    }
+}
+
+/* float(sum) * factor of eight channels, as elements. */
+ALWAYS_INLINE void mean_packed(const patch_t *patch, ptrdiff_t channel, elem_t *output, float factor)
+{
+    HIDE(output);
+    packed_sums_t sums = {0, 0};
+    EACH_PIXEL(x, patch, add_packed(&sums, load_packed(x + channel)));
+    const int32_t taps = patch->lines * patch->pixels;
+    MAP_ROUNDED(lane, 8, output[lane], (float)sum_of_lane(&sums, lane, taps) * factor);
+}
+#endif
+
 /* One output pixel: largest values, or float(sum) * factor as elements. */
 ALWAYS_INLINE void pool_pixel(const patch_t *patch, int32_t channels, elem_t *output, bool largest, float factor)
 {
-    const wide_t start = largest ? elem_t_min : 0;
     int32_t c = 0;
+#ifndef ELEM_T_IS_FLOAT
+    if (is_packed(patch->first, channels) && is_packed(output, 0) && patch->lines * patch->pixels <= MOST_SUMMED) {
+        for (; largest && c < channels - 8; c += 16) {
+            largest_packed(patch, c, output + c, 2);
+        }
+        for (; c < channels; c += 8) {
+            if (largest) {
+                largest_packed(patch, c, output + c, 1);
+            } else {
+                mean_packed(patch, c, output + c, factor);
+            }
+        }
+    }
+#endif
+    const wide_t start = largest ? elem_t_min : 0;
     for (; c < channels - 3; c += 4) {
         wide_t value[4] = {start, start, start, start};
         fold(patch, c, largest, 4, value);
@@ -134,18 +189,6 @@ static inline void average_pool(
     }
 }
 
-/* Mean over all pixels: float(sum) * scale, as an element. */
-static inline void global_average_pool(
-    const elem_t *input, elem_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
-{
-    for (int32_t n = 0; n < images; n++) {
-        const patch_t patch = {input, 1, pixels, 0, channels};
-        pool_pixel(&patch, channels, output, false, scale);
-        input += (ptrdiff_t)pixels * channels;
-        output += channels;
-    }
-}
-
 /* Two neighbours, each with a weight. */
 ALWAYS_INLINE float between(float a, float a_weight, float b, float b_weight)
 {
@@ -173,12 +216,12 @@ static inline void resize_linear(
                 const float a = column_weights[2 * q];
                 const float b = column_weights[2 * q + 1];
                 const elem_t *x[4] = {upper + left, upper + right, lower + left, lower + right};
-                MAP(c, channels, elem_t, output[c],
-                    to_elem(
-                        between(
-                            between((float)x[0][c], a, (float)x[1][c], b), u,
-                            between((float)x[2][c], a, (float)x[3][c], b), v)
-                        * scale));
+                HIDE(output);
+                MAP_ROUNDED(c, channels, output[c],
+                    between(
+                        between((float)x[0][c], a, (float)x[1][c], b), u,
+                        between((float)x[2][c], a, (float)x[3][c], b), v)
+                        * scale);
                 output += channels;
             }
         }

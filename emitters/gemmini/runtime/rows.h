@@ -3,7 +3,7 @@
 #ifndef FADIFF_ROWS_H
 #define FADIFF_ROWS_H
 
-#include "elements.h"
+#include "packed.h"
 
 /* A tensor seen as [outer, length, inner]; the work is along length. */
 typedef struct {
@@ -14,6 +14,87 @@ static inline ptrdiff_t row_start(const rows_t *rows, int32_t o, int32_t i)
 {
     return (ptrdiff_t)o * rows->length * rows->inner + i;
 }
+
+typedef enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } reduce_t;
+
+ALWAYS_INLINE wide_t reduced(wide_t value, wide_t x, reduce_t function)
+{
+    return function == REDUCE_SUM ? value + x : function == REDUCE_MAX ? MAX(value, x) : MIN(value, x);
+}
+
+#ifndef ELEM_T_IS_FLOAT
+/* Each lane of `count` words that are `distance` elements apart, reduced. */
+ALWAYS_INLINE void
+reduce_lanes(const elem_t *x, ptrdiff_t distance, int32_t count, reduce_t function, wide_t lanes[8])
+{
+    if (function == REDUCE_SUM) {
+        EACH(lane, 8, lanes[lane] = 0);
+        for (int32_t left = count; left > 0; left -= MOST_SUMMED) {
+            const int32_t words = MIN(left, MOST_SUMMED);
+            packed_sums_t sums = {0, 0};
+            EACH(i, words, add_packed(&sums, load_packed(x)); x += distance);
+            EACH(lane, 8, lanes[lane] += sum_of_lane(&sums, lane, words));
+        }
+    } else {
+        packed_t value = load_packed(x);
+        EACH(i, count - 1, x += distance;
+             value = function == REDUCE_MAX ? larger_packed(load_packed(x), value)
+                                            : smaller_packed(load_packed(x), value));
+        EACH(lane, 8, lanes[lane] = lane_of(value, lane));
+    }
+}
+#endif
+
+ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length, reduce_t function)
+{
+    wide_t value = function == REDUCE_SUM ? 0 : x[0];
+    int32_t done = 0;
+#ifndef ELEM_T_IS_FLOAT
+    if (step == 1 && length >= LONG_RUN && is_packed(x, 0)) {
+        wide_t lanes[8];
+        reduce_lanes(x, 8, length / 8, function, lanes);
+        EACH(lane, 8, value = reduced(value, lanes[lane], function));
+        done = length / 8 * 8;
+    }
+#endif
+    EACH(l, length - done, value = reduced(value, x[(done + l) * step], function));
+    return value;
+}
+
+ALWAYS_INLINE void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
+{
+    const ptrdiff_t step = rows->inner;
+    HIDE(output);
+    for (int32_t o = 0; o < rows->outer; o++) {
+        int32_t i = 0;
+#ifndef ELEM_T_IS_FLOAT
+        if (step > 1 && is_packed(input + row_start(rows, o, 0), step)) {
+            for (; i < rows->inner; i += 8) {
+                wide_t lanes[8];
+                reduce_lanes(input + row_start(rows, o, i), step, rows->length, function, lanes);
+                MAP_ROUNDED(lane, 8, output[lane], (float)lanes[lane] * scale);
+                output += 8;
+            }
+        }
+#endif
+        for (; i < rows->inner; i++) {
+            const elem_t *x = input + row_start(rows, o, i);
+            *output++ = to_elem((float)(step == 1 ? reduced_row(x, 1, rows->length, function)
+                                                  : reduced_row(x, step, rows->length, function)) * scale);
+        }
+    }
+}
+
+/* One loop for each function. */
+#define REDUCE(name, function)                                                                                      \
+    static inline void reduce_##name(const rows_t *rows, const elem_t *input, elem_t *output, float scale)          \
+    {                                                                                                               \
+        reduce(rows, input, output, function, scale);                                                               \
+    }
+REDUCE(sum, REDUCE_SUM)
+REDUCE(max, REDUCE_MAX)
+REDUCE(min, REDUCE_MIN)
+#undef REDUCE
 
 /* exp(x - largest); for int8 `table` has it for all differences, and `of_zero` is its entry for x = 0. */
 static inline wide_t exponential(const int32_t *of_zero, elem_t x, wide_t largest)
@@ -32,26 +113,65 @@ static inline const int32_t *entry_of_zero(const int32_t *table, wide_t largest)
     return table == NULL ? NULL : table + 255 - (ptrdiff_t)largest;
 }
 
-/* What `blank` leaves of a row; NULL leaves everything. */
+/* Elements of a row that are all masked, or all not. */
+typedef struct {
+    int32_t first, count;
+    bool masked;
+} stretch_t;
+
+/* The stretch that begins at `first`; without a mask (NULL) the whole row. */
+static inline stretch_t stretch_from(const int8_t *mask, int32_t first, int32_t length)
+{
+    if (mask == NULL || first == length) {
+        return (stretch_t){first, length - first, false};
+    }
+    const bool masked = mask[first] != 0;
+    int32_t end = first + 1;
+    while (end < length) {
+        const packed_t eight = is_packed(mask + end, 0) && length - end >= 8 ? load_packed(mask + end) : 1;
+        if (masked ? no_lane_is_zero(eight) : eight == 0) {
+            end += 8;
+        } else if ((mask[end] != 0) == masked) {
+            end++;
+        } else {
+            break;
+        }
+    }
+    return (stretch_t){first, end - first, masked};
+}
+
+#define EACH_STRETCH(part, mask, length)                                                        \
+    for (stretch_t part = stretch_from(mask, 0, length); part.first < (length);                 \
+         part = stretch_from(mask, part.first + part.count, length))
+
+/* What `mask` leaves of a row; NULL leaves everything. */
 ALWAYS_INLINE void softmax_row(
-    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const int32_t *table, const int8_t *blank, float scale)
+    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const int32_t *table, const int8_t *mask, float scale)
 {
     wide_t largest = elem_t_min;
     full_t sum = 0;
-    if (blank == NULL) {
-        EACH(l, length, largest = MAX(largest, x[l * step]));
-        const int32_t *e = entry_of_zero(table, largest);
-        EACH(l, length, sum += (full_t)exponential(e, x[l * step], largest));
-        const float gain = scale / (float)sum;
-        MAP_ROUNDED(l, length, y[l * step], (float)exponential(e, x[l * step], largest) * gain);
-        return;
+    EACH_STRETCH(part, mask, length) {
+        if (!part.masked) {
+            const wide_t found = reduced_row(x + part.first * step, step, part.count, REDUCE_MAX);
+            largest = MAX(largest, found);
+        }
     }
-    EACH(l, length, largest = blank[l] == 0 ? MAX(largest, x[l * step]) : largest);
     const int32_t *e = entry_of_zero(table, largest);
-    EACH(l, length, sum += blank[l] == 0 ? (full_t)exponential(e, x[l * step], largest) : 0);
+    EACH_STRETCH(part, mask, length) {
+        if (!part.masked) {
+            EACH(l, part.count, sum += (full_t)exponential(e, x[(part.first + l) * step], largest));
+        }
+    }
     const float gain = scale / (float)sum;
-    MAP_ROUNDED(l, length, y[l * step],
-        blank[l] == 0 ? (float)exponential(e, x[l * step], largest) * gain : 0.0f);
+    EACH_STRETCH(part, mask, length) {
+        const elem_t *from = x + part.first * step;
+        elem_t *to = y + part.first * step;
+        if (part.masked) {
+            EACH(l, part.count, to[l * step] = 0);
+        } else {
+            MAP_POSITIVE(l, part.count, to[l * step], (float)exponential(e, from[l * step], largest) * gain);
+        }
+    }
 }
 
 /* Nonzero elements of row (o modulo mask_rows) of the mask leave an element out; NULL masks nothing. */
@@ -65,6 +185,7 @@ static inline void softmax(
         for (int32_t i = 0; i < rows->inner; i++) {
             const elem_t *x = input + row_start(rows, o, i);
             elem_t *y = output + row_start(rows, o, i);
+            HIDE(y);
             if (rows->inner == 1) {
                 softmax_row(x, y, 1, length, exponentials, blank, scale);
             } else {
@@ -112,9 +233,9 @@ static inline void log_softmax(
         for (int32_t i = 0; i < rows->inner; i++) {
             const elem_t *x = input + row_start(rows, o, i);
             elem_t *y = output + row_start(rows, o, i);
-            wide_t largest = elem_t_min;
+            HIDE(y);
             full_t sum = 0;
-            EACH(l, rows->length, largest = MAX(largest, x[l * step]));
+            const wide_t largest = reduced_row(x, step, rows->length, REDUCE_MAX);
             const int32_t *e = entry_of_zero(exponentials, largest);
             EACH(l, rows->length, sum += (full_t)exponential(e, x[l * step], largest));
             const float whole = logarithm(sum, thresholds, count, unit);
@@ -129,32 +250,41 @@ typedef double normal_t; /* differences of large floats keep their digits */
 typedef float normal_t;
 #endif
 
-/* (distance * factor + shift) * gamma + beta, each step rounded. */
-ALWAYS_INLINE float normalised(full_t distance, normal_t factor, normal_t shift, float gamma, float beta)
+/* Adds a row and its squares up.  Squares of int8 in float, as long as that is exact: Rocket multiplies integers one at
+ * a time. */
+ALWAYS_INLINE void
+moments_of(const elem_t *x, ptrdiff_t step, int32_t length, full_t *sum, full_t *squares)
+{
+#ifdef ELEM_T_IS_FLOAT
+    EACH(l, length, *sum += (full_t)x[l * step]; *squares += (full_t)x[l * step] * (full_t)x[l * step]);
+#else
+    enum { EXACT = (1 << 24) / (128 * 128) };
+    for (int32_t first = 0; first < length; first += EXACT, x += EXACT * step) {
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        EACH(l, MIN(length - first, EXACT), const elem_t value = x[l * step]; *sum += value;
+             part[l % 4] = multiply_add(part[l % 4], (float)value, (float)value));
+        *squares += (full_t)(part[0] + part[1] + part[2] + part[3]);
+    }
+#endif
+}
+
+/* (distance * factor + shift) * gamma + beta, each step rounded; without `shift` where nothing is centred. */
+ALWAYS_INLINE float
+normalised(full_t distance, bool center, normal_t factor, normal_t shift, float gamma, float beta)
 {
     const normal_t product = (normal_t)distance * factor;
-    const float normal = (float)(product + shift);
+    const float normal = (float)(center ? product + shift : product);
     const float scaled = normal * gamma;
     return scaled + beta;
 }
 
-/* Of int8 in 32 bits: Rocket's multiplier takes half as long. */
-ALWAYS_INLINE full_t square(elem_t x)
-{
-#ifdef ELEM_T_IS_FLOAT
-    return (full_t)x * (full_t)x;
-#else
-    return x * x;
-#endif
-}
-
 ALWAYS_INLINE void layer_norm_row(
     const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const float *gamma, const float *beta,
-    ptrdiff_t parameter_step, int32_t center, double epsilon, double variance_scale, double unit)
+    ptrdiff_t parameter_step, bool center, double epsilon, double variance_scale, double unit)
 {
     full_t sum = 0;
     full_t squares = 0;
-    EACH(l, length, sum += (full_t)x[l * step]; squares += square(x[l * step]));
+    moments_of(x, step, length, &sum, &squares);
     const full_t total = center ? sum : 0;
     const full_t variance = length * squares - total * total;
     const double spread = (double)variance * variance_scale;
@@ -165,12 +295,13 @@ ALWAYS_INLINE void layer_norm_row(
     const normal_t shift = (normal_t)(gain * (double)-rest);
     MAP_ROUNDED(l, length, y[l * step],
         normalised(
-            (full_t)x[l * step] - middle, factor, shift, gamma[l * parameter_step], beta[l * parameter_step]));
+            (full_t)x[l * step] - middle, center, factor, shift, gamma[l * parameter_step],
+            beta[l * parameter_step]));
 }
 
-/* Layer norm (center 1) or RMS norm (center 0) from sums that are exact for int8, in double for float32. */
-static inline void layer_norm(
-    const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, int32_t center,
+/* From sums that are exact for int8, in double for float32; for RMS norm nothing is centred. */
+ALWAYS_INLINE void norm(
+    const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, bool center,
     bool per_inner, double epsilon, double variance_scale, double unit)
 {
     const int32_t length = rows->length;
@@ -178,6 +309,7 @@ static inline void layer_norm(
         for (int32_t i = 0; i < rows->inner; i++) {
             const elem_t *x = input + row_start(rows, o, i);
             elem_t *y = output + row_start(rows, o, i);
+            HIDE(y);
             if (rows->inner == 1 && !per_inner) {
                 layer_norm_row(x, y, 1, length, gamma, beta, 1, center, epsilon, variance_scale, unit);
             } else {
@@ -190,36 +322,19 @@ static inline void layer_norm(
     }
 }
 
-typedef enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } reduce_t;
-
-ALWAYS_INLINE wide_t reduced(wide_t value, wide_t x, reduce_t function)
+static inline void layer_norm(
+    const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, bool per_inner,
+    double epsilon, double variance_scale, double unit)
 {
-    return function == REDUCE_SUM ? value + x : function == REDUCE_MAX ? MAX(value, x) : MIN(value, x);
+    norm(rows, input, gamma, beta, output, true, per_inner, epsilon, variance_scale, unit);
 }
 
-ALWAYS_INLINE void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
+static inline void rms_norm(
+    const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, bool per_inner,
+    double epsilon, double variance_scale, double unit)
 {
-    const ptrdiff_t step = rows->inner;
-    for (int32_t o = 0; o < rows->outer; o++) {
-        for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + row_start(rows, o, i);
-            wide_t value = function == REDUCE_SUM ? 0 : x[0];
-            EACH(l, rows->length, value = reduced(value, x[l * step], function));
-            *output++ = to_elem((float)value * scale);
-        }
-    }
+    norm(rows, input, gamma, beta, output, false, per_inner, epsilon, variance_scale, unit);
 }
-
-/* One loop for each function. */
-#define REDUCE(name, function)                                                                                      \
-    static inline void reduce_##name(const rows_t *rows, const elem_t *input, elem_t *output, float scale)          \
-    {                                                                                                               \
-        reduce(rows, input, output, function, scale);                                                               \
-    }
-REDUCE(sum, REDUCE_SUM)
-REDUCE(max, REDUCE_MAX)
-REDUCE(min, REDUCE_MIN)
-#undef REDUCE
 
 /* Index of the extremum; of equals the first, or the last. */
 static inline void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bool smallest, bool select_last)

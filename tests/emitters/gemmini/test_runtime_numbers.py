@@ -35,8 +35,10 @@ UNIT(softmax, rows_t r, bytes_t x, words_t e, bytes_t mask, int32_t mask_rows, i
 { softmax(&r, x, e, mask, mask_rows, y, 127.5f); }
 UNIT(log_softmax, rows_t r, bytes_t x, words_t e, floats_t t, int32_t n, int8_t *y)
 { log_softmax(&r, x, e, t, n, 0.7f, 0.0625f, y); }
-UNIT(layer_norm, rows_t r, bytes_t x, floats_t g, floats_t b, int32_t centre, bool inner, int8_t *y)
-{ layer_norm(&r, x, g, b, y, centre, inner, 1e-5, 0.25 / r.length / r.length, 0.5 / r.length); }
+UNIT(layer_norm, rows_t r, bytes_t x, floats_t g, floats_t b, bool inner, int8_t *y)
+{ layer_norm(&r, x, g, b, y, inner, 1e-5, 0.25 / r.length / r.length, 0.5 / r.length); }
+UNIT(rms_norm, rows_t r, bytes_t x, floats_t g, floats_t b, bool inner, int8_t *y)
+{ rms_norm(&r, x, g, b, y, inner, 1e-5, 0.25 / r.length / r.length, 0.5 / r.length); }
 UNIT(reduce_sum, rows_t r, bytes_t x, int8_t *y) { reduce_sum(&r, x, y, 0.3f); }
 UNIT(reduce_max, rows_t r, bytes_t x, int8_t *y) { reduce_max(&r, x, y, 0.3f); }
 UNIT(reduce_min, rows_t r, bytes_t x, int8_t *y) { reduce_min(&r, x, y, 0.3f); }
@@ -101,8 +103,9 @@ def _bytes(draw: st.DrawFn, size: int) -> np.ndarray:
 
 @st.composite
 def _views(draw: st.DrawFn) -> tuple[_Rows, np.ndarray]:
-    """Rows and x as [outer, length, inner]."""
-    shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 19), st.sampled_from([1, 1, 2, 5])))
+    """Rows and x as [outer, length, inner]; some in whole words of eight, some too long for sums of 16 bits."""
+    lengths = st.one_of(st.integers(1, 50), st.sampled_from([64, 2056, 4100]))
+    shape = draw(st.tuples(st.integers(1, 3), lengths, st.sampled_from([1, 1, 2, 5, 8, 16])))
     return _Rows(*shape), draw(_bytes(int(np.prod(shape)))).reshape(shape)
 
 
@@ -116,7 +119,9 @@ def test_softmax(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], masked: b
     masked = masked and rows.inner == 1
     mask = np.zeros((1, rows.length), np.int8)
     if masked:
-        mask = np.random.default_rng(seed).integers(0, 2, (2, rows.length)).astype(np.int8)
+        numbers = np.random.default_rng(seed)  # single elements, and stretches of either kind
+        mask = np.cumsum(numbers.random((2, rows.length)) < numbers.choice([0.05, 0.5]), 1) % 2
+        mask = (mask * numbers.integers(-3, 4, mask.shape)).astype(np.int8)
     y = x.copy()  # in place
     library.unit_softmax(rows, _at(y), _at(TABLE), _at(mask if masked else None), len(mask), _at(y))
     blank = mask[np.arange(rows.outer) % len(mask)][:, :, None] != 0
@@ -149,7 +154,8 @@ def test_layer_norm(
     shape = (1, 1, rows.inner) if per_inner else (1, n, 1)
     gamma, beta = (30 * np.random.default_rng(seed).normal(size=(2, *shape))).astype(F)
     y = x.copy()
-    library.unit_layer_norm(rows, _at(y), _at(gamma), _at(beta), int(centre), per_inner, _at(y))
+    unit = library.unit_layer_norm if centre else library.unit_rms_norm
+    unit(rows, _at(y), _at(gamma), _at(beta), per_inner, _at(y))
     wide = x.astype(np.int64)
     total = centre * wide.sum(1, keepdims=True)
     variance = n * (wide * wide).sum(1, keepdims=True) - total * total
@@ -344,7 +350,8 @@ def test_quantise_saturates(library: ctypes.CDLL) -> None:
 
 @st.composite
 def _windows(draw: st.DrawFn) -> tuple[_Window, np.ndarray, tuple[int, int]]:
-    n, h, w, c = draw(st.tuples(st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), st.integers(1, 9)))
+    channels = st.one_of(st.integers(1, 9), st.sampled_from([8, 16, 24]))
+    n, h, w, c = draw(st.tuples(st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), channels))
     pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
     kernel, stride, dilation = draw(pair), draw(pair), draw(pair)
     pads = draw(st.tuples(*[st.integers(0, 2)] * 4))
