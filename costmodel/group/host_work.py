@@ -14,12 +14,24 @@ from fadiff.costmodel.mapping.shape import extents
 
 OUTPUT_TAPS = 4
 """Taps of a window that rounding and storing its result take as long as."""
+COLUMN_ELEMENTS = 24
+"""Elements that rounding and storing one of eight neighbouring sums or extrema takes as long as, """
+SUM_ELEMENTS = 140
+"""and one of a row of its own."""
+RAGGED = 2.5
+"""How many times as long pools and reductions take where channels are no whole words of eight."""
 RUN_ELEMENTS = 256
-"""Elements of a run of a copy that beginning it takes as long as."""
+"""Elements of a run of a copy that beginning it takes as long as, """
+SHORT_RUN_ELEMENTS = 6
+"""those of any other operator,"""
+ROW_ELEMENTS = 13
+"""and what a row's sums and factors take of its own operator."""
 ROW_OF_MOMENTS = 200
-"""Elements of a row that its moments, a division and a root, take as long as."""
+"""Those of a row that its moments, a division and a root, take as long as."""
+STRIDED = 1.45
+"""How many times as long an element takes where neighbours in a run are apart in memory."""
 LONG_RUN = 16
-"""Elements from which on a run is copied as a whole (runtime/elementwise.h)."""
+"""Elements from which on a run is copied as a whole (runtime/packed.h)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +57,25 @@ def host_work(graph: Graph, layer: HostLayer, member: Member) -> HostWork:
 def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     """Name in the price list, and elements that count for each one written."""
     written = graph.tensors[layer.outputs[0]].size
+    read = graph.tensors[layer.inputs[0]].size if layer.inputs else 0
     match layer.operator:
-        case ops.MaxPool(window=window) | ops.FloatMaxPool(window=window) | ops.AveragePool(window=window):
+        case ops.FloatMaxPool(window=window):
             return layer.op, math.prod(window.kernel) + OUTPUT_TAPS
+        case ops.MaxPool(window=window) | ops.AveragePool(window=window):
+            taps = math.prod(window.kernel) + OUTPUT_TAPS
+            return layer.op, taps * _ragged(graph, graph.tensors[layer.outputs[0]].shape[-1])
         case ops.GlobalAveragePool():
-            return layer.op, graph.tensors[layer.inputs[0]].size / written + OUTPUT_TAPS
-        case ops.Reduce() | ops.ArgMax():
-            return layer.op, graph.tensors[layer.inputs[0]].size / written
+            channels = graph.tensors[layer.inputs[0]].shape[-1]
+            return layer.op, (read / written + COLUMN_ELEMENTS) * _ragged(graph, channels)
+        case ops.Reduce(rows=rows) if rows.inner > 1:
+            return layer.op, (rows.length + COLUMN_ELEMENTS) * _ragged(graph, rows.inner)
+        case ops.Reduce(rows=rows):
+            return layer.op, rows.length + SUM_ELEMENTS
+        case ops.ArgMax():
+            return layer.op, read / written
+        case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.LayerNorm(rows=rows):
+            is_rms = isinstance(layer.operator, ops.LayerNorm) and not layer.operator.center
+            return "rms_norm" if is_rms else layer.op, 1 + ROW_ELEMENTS / rows.length
         case ops.Moments(rows=rows):
             return layer.op, 1 + rows.outer * ROW_OF_MOMENTS / written
         case ops.FloatProduct(dims=dims):
@@ -66,8 +90,33 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
             kept = State(layer.outputs[0], layer.inputs[0]) in graph.states  # the rest is there already
             return "copy_runs", (0 if kept else 1) + runs * (rows.inner + RUN_ELEMENTS) / written
         case ops.StridedOperator(loops=loops) as operator:  # it may write a part
-            return ("division" if _divides(operator) else layer.op), math.prod(loops.shape) / written
+            return ("division" if _divides(operator) else layer.op), _walked(loops) / written
     return layer.op, 1
+
+
+def _ragged(graph: Graph, channels: int) -> float:
+    return RAGGED if graph.element_type == "int8" and channels % 8 else 1
+
+
+def _walked(loops: Loops) -> float:
+    """Elements, with what runs and strides take besides."""
+    elements, (runs, dense) = math.prod(loops.shape), _runs(loops)
+    return elements * (1 if dense else STRIDED) + runs * SHORT_RUN_ELEMENTS
+
+
+def _runs(loops: Loops) -> tuple[int, bool]:
+    """Runs along the innermost axis, and whether elements of one are neighbours in every operand."""
+    if not loops.shape:
+        return 1, True
+    axis = innermost(loops.shape)
+    dense = all(access.strides[axis] == 1 for access in loops.accesses)
+    return math.prod(loops.shape) // loops.shape[axis], dense
+
+
+def innermost(shape: tuple[int, ...]) -> int:
+    """The axis of the innermost loop, which should be long: elements are independent."""
+    last = len(shape) - 1
+    return last if shape[last] >= LONG_RUN else max(range(last, -1, -1), key=lambda axis: shape[axis])
 
 
 def _divides(operator: ops.StridedOperator) -> bool:
@@ -78,8 +127,7 @@ def _divides(operator: ops.StridedOperator) -> bool:
 
 
 def _copied(loops: Loops) -> tuple[str, int]:
-    elements = math.prod(loops.shape)
-    run = loops.shape[-1] if loops.shape else 1
-    if run < LONG_RUN or any(access.strides[-1] != 1 for access in loops.accesses):
+    elements, (runs, dense) = math.prod(loops.shape), _runs(loops)
+    if elements < LONG_RUN * runs or not dense:
         return "copy_elements", elements
-    return "copy_runs", elements + RUN_ELEMENTS * (elements // run)
+    return "copy_runs", elements + RUN_ELEMENTS * runs

@@ -13,7 +13,7 @@ from fadiff.converter.ir import host as ops
 from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.group.copies import MovedRows
-from fadiff.costmodel.group.host_work import LONG_RUN
+from fadiff.costmodel.group.host_work import innermost
 from fadiff.emitters.gemmini.errors import EmitError
 from fadiff.emitters.gemmini.expression import Expr
 from fadiff.emitters.gemmini.formula import float_literal, formula_name
@@ -119,13 +119,9 @@ class _Arguments:
 
 
 def _loop_order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes from the outermost loop to the innermost, which should be long: elements are independent."""
-    axes = list(range(len(shape)))
-    if shape[-1] < LONG_RUN:
-        longest = max(reversed(axes), key=lambda axis: shape[axis])
-        axes.remove(longest)
-        axes.append(longest)
-    return tuple(axes)
+    """Axes from the outermost loop to the innermost."""
+    last = innermost(shape)
+    return (*(axis for axis in range(len(shape)) if axis != last), last)
 
 
 def _start(name: str, access: Access) -> str:

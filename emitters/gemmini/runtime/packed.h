@@ -69,11 +69,28 @@ ALWAYS_INLINE void add_packed(packed_sums_t *sums, packed_t x)
     sums->odd += (from_zero >> 8) & EVEN_LANES;
 }
 
+/* Adds up to MOST_SUMMED words, `distance` elements apart. */
+ALWAYS_INLINE packed_sums_t add_words(const elem_t *x, ptrdiff_t distance, int32_t words)
+{
+    packed_sums_t sums = {0, 0};
+    EACH(i, words, add_packed(&sums, load_packed(x)); x += distance);
+    return sums;
+}
+
 /* The sum of a lane, of `count` words. */
 ALWAYS_INLINE int32_t sum_of_lane(const packed_sums_t *sums, int32_t lane, int32_t count)
 {
     const packed_t half = lane % 2 == 0 ? sums->even : sums->odd;
     return (int32_t)(half >> (lane / 2 * 16) & 0xffff) - 128 * count;
+}
+
+/* The sum of all lanes, of `count` words. */
+ALWAYS_INLINE int32_t sum_of_lanes(const packed_sums_t *sums, int32_t count)
+{
+    const packed_t low = UINT64_C(0x0000ffff0000ffff);
+    const packed_t pairs
+        = (sums->even & low) + (sums->even >> 16 & low) + (sums->odd & low) + (sums->odd >> 16 & low);
+    return (int32_t)(pairs & 0xffffffff) + (int32_t)(pairs >> 32) - 8 * 128 * count;
 }
 
 #endif

@@ -13,20 +13,20 @@ ALWAYS_INLINE elem_t counted(int32_t entry, wide_t *sum)
     return (elem_t)entry;
 }
 
-/* exp(x - largest) of `table` for every element of a row, 0 for what `blank` leaves out, and `one` / their sum. */
+/* exp(x - largest) of `table` for every element of a row, 0 for what the mask leaves out, and `one` / their sum. */
 ALWAYS_INLINE float exponentials_row(
-    const elem_t *x, elem_t *y, int32_t length, const int32_t *table, const int8_t *blank, float one)
+    const elem_t *x, elem_t *y, int32_t length, const int32_t *table, const int8_t *mask, float one)
 {
-    wide_t largest = elem_t_min;
+    const int32_t *of_zero = entry_of_zero(table, largest_of(x, 1, length, mask));
     wide_t sum = 0;
-    if (blank == NULL) {
-        EACH(l, length, largest = MAX(largest, x[l]));
-        const int32_t *of_zero = entry_of_zero(table, largest);
-        MAP(l, length, elem_t, y[l], counted(of_zero[x[l]], &sum));
-    } else {
-        EACH(l, length, largest = blank[l] == 0 ? MAX(largest, x[l]) : largest);
-        const int32_t *of_zero = entry_of_zero(table, largest);
-        MAP(l, length, elem_t, y[l], counted(blank[l] == 0 ? of_zero[x[l]] : 0, &sum));
+    EACH_STRETCH(part, mask, length) {
+        const elem_t *from = x + part.first;
+        elem_t *to = y + part.first;
+        if (part.masked) {
+            EACH(l, part.count, to[l] = 0);
+        } else {
+            MAP(l, part.count, elem_t, to[l], counted(of_zero[from[l]], &sum));
+        }
     }
     return one / (float)MAX(sum, 1);
 }
@@ -37,9 +37,11 @@ static inline void exponentials(
     elem_t *output, float *reciprocals, float one)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
-        const int8_t *blank = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * rows->length;
-        const ptrdiff_t start = row_start(rows, o, 0);
-        reciprocals[o] = exponentials_row(input + start, output + start, rows->length, table, blank, one);
+        const int8_t *of_row = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * rows->length;
+        const elem_t *x = input + row_start(rows, o, 0);
+        elem_t *y = output + row_start(rows, o, 0);
+        HIDE(y);
+        reciprocals[o] = exponentials_row(x, y, rows->length, table, of_row, one);
     }
 }
 

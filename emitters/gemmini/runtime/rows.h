@@ -1,100 +1,9 @@
-/* Host operators along one axis: softmax, normalisation, reduction, gathering.  Where elements of a row are next to
+/* Host operators along one axis: softmax, normalisation, gathering.  Where elements of a row are next to
  * each other (inner = 1), `step`, the distance from one to the next, is a constant. */
 #ifndef FADIFF_ROWS_H
 #define FADIFF_ROWS_H
 
-#include "packed.h"
-
-/* A tensor seen as [outer, length, inner]; the work is along length. */
-typedef struct {
-    int32_t outer, length, inner;
-} rows_t;
-
-static inline ptrdiff_t row_start(const rows_t *rows, int32_t o, int32_t i)
-{
-    return (ptrdiff_t)o * rows->length * rows->inner + i;
-}
-
-typedef enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } reduce_t;
-
-ALWAYS_INLINE wide_t reduced(wide_t value, wide_t x, reduce_t function)
-{
-    return function == REDUCE_SUM ? value + x : function == REDUCE_MAX ? MAX(value, x) : MIN(value, x);
-}
-
-#ifndef ELEM_T_IS_FLOAT
-/* Each lane of `count` words that are `distance` elements apart, reduced. */
-ALWAYS_INLINE void
-reduce_lanes(const elem_t *x, ptrdiff_t distance, int32_t count, reduce_t function, wide_t lanes[8])
-{
-    if (function == REDUCE_SUM) {
-        EACH(lane, 8, lanes[lane] = 0);
-        for (int32_t left = count; left > 0; left -= MOST_SUMMED) {
-            const int32_t words = MIN(left, MOST_SUMMED);
-            packed_sums_t sums = {0, 0};
-            EACH(i, words, add_packed(&sums, load_packed(x)); x += distance);
-            EACH(lane, 8, lanes[lane] += sum_of_lane(&sums, lane, words));
-        }
-    } else {
-        packed_t value = load_packed(x);
-        EACH(i, count - 1, x += distance;
-             value = function == REDUCE_MAX ? larger_packed(load_packed(x), value)
-                                            : smaller_packed(load_packed(x), value));
-        EACH(lane, 8, lanes[lane] = lane_of(value, lane));
-    }
-}
-#endif
-
-ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length, reduce_t function)
-{
-    wide_t value = function == REDUCE_SUM ? 0 : x[0];
-    int32_t done = 0;
-#ifndef ELEM_T_IS_FLOAT
-    if (step == 1 && length >= LONG_RUN && is_packed(x, 0)) {
-        wide_t lanes[8];
-        reduce_lanes(x, 8, length / 8, function, lanes);
-        EACH(lane, 8, value = reduced(value, lanes[lane], function));
-        done = length / 8 * 8;
-    }
-#endif
-    EACH(l, length - done, value = reduced(value, x[(done + l) * step], function));
-    return value;
-}
-
-ALWAYS_INLINE void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
-{
-    const ptrdiff_t step = rows->inner;
-    HIDE(output);
-    for (int32_t o = 0; o < rows->outer; o++) {
-        int32_t i = 0;
-#ifndef ELEM_T_IS_FLOAT
-        if (step > 1 && is_packed(input + row_start(rows, o, 0), step)) {
-            for (; i < rows->inner; i += 8) {
-                wide_t lanes[8];
-                reduce_lanes(input + row_start(rows, o, i), step, rows->length, function, lanes);
-                MAP_ROUNDED(lane, 8, output[lane], (float)lanes[lane] * scale);
-                output += 8;
-            }
-        }
-#endif
-        for (; i < rows->inner; i++) {
-            const elem_t *x = input + row_start(rows, o, i);
-            *output++ = to_elem((float)(step == 1 ? reduced_row(x, 1, rows->length, function)
-                                                  : reduced_row(x, step, rows->length, function)) * scale);
-        }
-    }
-}
-
-/* One loop for each function. */
-#define REDUCE(name, function)                                                                                      \
-    static inline void reduce_##name(const rows_t *rows, const elem_t *input, elem_t *output, float scale)          \
-    {                                                                                                               \
-        reduce(rows, input, output, function, scale);                                                               \
-    }
-REDUCE(sum, REDUCE_SUM)
-REDUCE(max, REDUCE_MAX)
-REDUCE(min, REDUCE_MIN)
-#undef REDUCE
+#include "reduce.h"
 
 /* exp(x - largest); for int8 `table` has it for all differences, and `of_zero` is its entry for x = 0. */
 static inline wide_t exponential(const int32_t *of_zero, elem_t x, wide_t largest)
@@ -144,18 +53,25 @@ static inline stretch_t stretch_from(const int8_t *mask, int32_t first, int32_t 
     for (stretch_t part = stretch_from(mask, 0, length); part.first < (length);                 \
          part = stretch_from(mask, part.first + part.count, length))
 
-/* What `mask` leaves of a row; NULL leaves everything. */
-ALWAYS_INLINE void softmax_row(
-    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const int32_t *table, const int8_t *mask, float scale)
+/* The largest element that the mask leaves. */
+ALWAYS_INLINE wide_t largest_of(const elem_t *x, ptrdiff_t step, int32_t length, const int8_t *mask)
 {
     wide_t largest = elem_t_min;
-    full_t sum = 0;
     EACH_STRETCH(part, mask, length) {
         if (!part.masked) {
             const wide_t found = reduced_row(x + part.first * step, step, part.count, REDUCE_MAX);
             largest = MAX(largest, found);
         }
     }
+    return largest;
+}
+
+/* What `mask` leaves of a row; NULL leaves everything. */
+ALWAYS_INLINE void softmax_row(
+    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const int32_t *table, const int8_t *mask, float scale)
+{
+    const wide_t largest = largest_of(x, step, length, mask);
+    full_t sum = 0;
     const int32_t *e = entry_of_zero(table, largest);
     EACH_STRETCH(part, mask, length) {
         if (!part.masked) {
@@ -334,27 +250,6 @@ static inline void rms_norm(
     double epsilon, double variance_scale, double unit)
 {
     norm(rows, input, gamma, beta, output, false, per_inner, epsilon, variance_scale, unit);
-}
-
-/* Index of the extremum; of equals the first, or the last. */
-static inline void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bool smallest, bool select_last)
-{
-    for (int32_t o = 0; o < rows->outer; o++) {
-        for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + row_start(rows, o, i);
-            wide_t champion = x[0];
-            int32_t best = 0;
-            for (int32_t l = 1; l < rows->length; l++) {
-                const wide_t element = x[(ptrdiff_t)l * rows->inner];
-                const bool better = smallest ? element < champion : element > champion;
-                if (better || (select_last && element == champion)) {
-                    champion = element;
-                    best = l;
-                }
-            }
-            *output++ = best;
-        }
-    }
 }
 
 /* A place in a row; negative ones count from its end. */

@@ -91,7 +91,7 @@ def _code(before: str, after: str, function: str) -> Callable[[Path], None]:
         (_weight_of("l2"), "2, conv l2 (ONNX nodes: ): y2 is wrong in bytes 0 to 255"),
         (_code(".activation = RELU", ".activation = NO_ACTIVATION", "layer_l2"), "2, conv l2"),
         (_code(".activation = NO_ACTIVATION", ".activation = RELU", "int small_run"), "4, add l4"),
-        (_code("8, 0x1", "8, 0x1.8p1f * 0x1", "int small_run"), "5, global_average_pool pool"),
+        (_code("output0, 0x1", "output0, 0x1.8p1f * 0x1", "int small_run"), "5, global_average_pool pool"),
         (
             _code("{j * 3, j * 3 + 5}", "{j * 2, j * 2 + 5}", "group_l1"),
             "0, conv l0 (ONNX nodes: ): y0 is wrong in group tile 1, from image 0, row 3, column 0 on",

@@ -103,7 +103,7 @@ def _bytes(draw: st.DrawFn, size: int) -> np.ndarray:
 
 @st.composite
 def _views(draw: st.DrawFn) -> tuple[_Rows, np.ndarray]:
-    """Rows and x as [outer, length, inner]; some in whole words of eight, some too long for sums of 16 bits."""
+    """Rows and x as [outer, length, inner]; some in words of eight, some too long for sums of 16 bits."""
     lengths = st.one_of(st.integers(1, 50), st.sampled_from([64, 2056, 4100]))
     shape = draw(st.tuples(st.integers(1, 3), lengths, st.sampled_from([1, 1, 2, 5, 8, 16])))
     return _Rows(*shape), draw(_bytes(int(np.prod(shape)))).reshape(shape)
