@@ -73,9 +73,10 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
             return layer.op, rows.length + SUM_ELEMENTS
         case ops.ArgMax():
             return layer.op, read / written
-        case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.LayerNorm(rows=rows):
-            is_rms = isinstance(layer.operator, ops.LayerNorm) and not layer.operator.center
-            return "rms_norm" if is_rms else layer.op, 1 + ROW_ELEMENTS / rows.length
+        case ops.LayerNorm(rows=rows, center=center):
+            return layer.op if center else "rms_norm", 1 + ROW_ELEMENTS / rows.length
+        case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.Exponentials(rows=rows):
+            return layer.op, 1 + ROW_ELEMENTS / rows.length
         case ops.Moments(rows=rows):
             return layer.op, 1 + rows.outer * ROW_OF_MOMENTS / written
         case ops.FloatProduct(dims=dims):

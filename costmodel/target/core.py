@@ -16,7 +16,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "copy_elements": 4.6,  # transposed, say
     "copy_runs": 0.43,
     "division": 28.0,  # a divider takes one bit per cycle
-    "exponentials": 7.2,
+    "exponentials": 8.2,
     "fill": 0.5,
     "float_binary": 5.0,
     "float_formula": 100.0,
