@@ -210,8 +210,9 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
             return HostCall("log_softmax", (rows, a.input(0), *levels, a.output))
         case ops.LayerNorm():
             factors = (v.hex() for v in (operator.epsilon, operator.variance_scale, operator.unit))
-            operands = (a.input(0), a.input(1), a.input(2), a.output, _flag(operator.per_inner))
-            return HostCall("layer_norm" if operator.center else "rms_norm", (rows, *operands, *factors))
+            tensors = (a.input(0), a.input(1), a.input(2), a.output)
+            name = "layer_norm" if operator.center else "rms_norm"
+            return HostCall(name, (rows, *tensors, _flag(operator.per_inner), *factors))
         case ops.Reduce(function=function, scale=scale):
             return HostCall(f"reduce_{function}", (rows, a.input(0), a.output, float_literal(scale)))
         case ops.ArgMax(function=function, select_last=select_last):
