@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Literal
+from typing import Any, Literal
 
 from fadiff.costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
 
@@ -24,27 +24,39 @@ COLUMNS = (
 )
 
 
-def layers_csv(document: ScheduleDocument) -> str:
-    """The layers in order of execution, groups counted from 0.
+def layer_records(document: ScheduleDocument) -> list[dict[str, Any]]:
+    """The layers in order of execution, by column, groups counted from 0.
 
-    `cycles` are those of the emitted program (the clock model; empty where no program is emitted),
+    `cycles` are those of the emitted program (the clock model; None where no program is emitted),
     `latency_cycles` those that the EDP counts.
     """
     groups = {name: number for number, names in enumerate(document.fusion.groups) for name in names}
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for layer in document.layers:
-        rows.writerow(
-            (_safe(layer.name), layer.op, groups[layer.name], layer.macs, *_cost(layer), *_tiles(layer))
+    return [
+        dict(
+            zip(
+                COLUMNS,
+                (layer.name, layer.op, groups[layer.name], layer.macs, *_cost(layer), *_tiles(layer)),
+                strict=True,
+            )
         )
+        for layer in document.layers
+    ]
+
+
+def layers_csv(document: ScheduleDocument) -> str:
+    """The records as text; no name is a formula."""
+    text = io.StringIO()
+    rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    rows.writeheader()
+    for record in layer_records(document):
+        rows.writerow(record | {"layer": _safe(record["layer"])})
     return text.getvalue()
 
 
 def _cost(layer: LayerRecord) -> tuple[object, ...]:
     cost = layer.cost
-    cycles = "" if cost.clock_cycles is None else f"{cost.clock_cycles:.0f}"
-    return cycles, f"{cost.latency_cycles:.0f}", f"{cost.energy_pj:.0f}", layer.dram_bytes, cost.bound
+    cycles = None if cost.clock_cycles is None else round(cost.clock_cycles)
+    return cycles, round(cost.latency_cycles), round(cost.energy_pj), layer.dram_bytes, cost.bound
 
 
 def _tiles(layer: LayerRecord) -> tuple[str, str, str]:

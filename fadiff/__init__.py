@@ -15,6 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fadiff.api.accuracy import Accuracy as Accuracy
+    from fadiff.api.accuracy import accuracy as accuracy
+    from fadiff.api.codesign import Codesign as Codesign
+    from fadiff.api.codesign import codesign as codesign
+    from fadiff.api.comparison import Comparison as Comparison
+    from fadiff.api.comparison import compare as compare
+    from fadiff.api.evaluation import evaluate as evaluate
+    from fadiff.api.inspection import Inspection as Inspection
+    from fadiff.api.inspection import inspect as inspect
+    from fadiff.api.measurement import measure as measure
+    from fadiff.api.sweep import Sweep as Sweep
+    from fadiff.api.sweep import sweep as sweep
+    from fadiff.console import Console as Console
     from fadiff.converter import Conversion as Conversion
     from fadiff.converter import Graph as Graph
     from fadiff.converter import ModelError as ModelError
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
     from fadiff.costmodel.group.fusion import ScheduleError as ScheduleError
     from fadiff.costmodel.mapping.mapping import Mapping as Mapping
     from fadiff.costmodel.schedule.evaluate import NetworkCost as NetworkCost
-    from fadiff.costmodel.schedule.evaluate import evaluate as evaluate
     from fadiff.costmodel.schedule.schedule import Schedule as Schedule
     from fadiff.costmodel.schedule.serialize import read_document as read_document
     from fadiff.costmodel.schedule.serialize import schedule_from_document as schedule_from_document
@@ -33,13 +45,13 @@ if TYPE_CHECKING:
     from fadiff.costmodel.target.target import TargetError as TargetError
     from fadiff.costmodel.target.target import load_target as load_target
     from fadiff.emulator import VerifyReport as VerifyReport
-    from fadiff.emulator import verify as verify
     from fadiff.errors import InputError as InputError
     from fadiff.optimizer import SearchResult as SearchResult
     from fadiff.optimizer import optimize as optimize
     from fadiff.pipeline import CompileResult as CompileResult
     from fadiff.pipeline import ModelOptions as ModelOptions
     from fadiff.pipeline import compile as compile
+    from fadiff.pipeline import verify as verify
     from fadiff.predictor import Predictor as Predictor
     from fadiff.predictor import load as load
     from fadiff.search import SearchOptions as SearchOptions
@@ -51,10 +63,18 @@ if (Path(__file__).parent / "converter").is_file():
     )
 
 _NAMES = {
+    "fadiff.api.accuracy": ("Accuracy", "accuracy"),
+    "fadiff.api.codesign": ("Codesign", "codesign"),
+    "fadiff.api.comparison": ("Comparison", "compare"),
+    "fadiff.api.evaluation": ("evaluate",),
+    "fadiff.api.inspection": ("Inspection", "inspect"),
+    "fadiff.api.measurement": ("measure",),
+    "fadiff.api.sweep": ("Sweep", "sweep"),
+    "fadiff.console": ("Console",),
     "fadiff.converter": ("Conversion", "Graph", "ModelError", "convert"),
     "fadiff.costmodel.group.fusion": ("ScheduleError",),
     "fadiff.costmodel.mapping.mapping": ("Mapping",),
-    "fadiff.costmodel.schedule.evaluate": ("NetworkCost", "evaluate"),
+    "fadiff.costmodel.schedule.evaluate": ("NetworkCost",),
     "fadiff.costmodel.schedule.schedule": ("Schedule",),
     "fadiff.costmodel.schedule.serialize": (
         "read_document",
@@ -64,9 +84,9 @@ _NAMES = {
     ),
     "fadiff.costmodel.target.params_header": ("target_from_header",),
     "fadiff.costmodel.target.target": ("Target", "TargetError", "load_target"),
-    "fadiff.emulator": ("VerifyReport", "verify"),
+    "fadiff.emulator": ("VerifyReport",),
     "fadiff.errors": ("InputError",),
-    "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile"),
+    "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile", "verify"),
     "fadiff.predictor": ("Predictor", "load"),
     "fadiff.search": ("SearchOptions",),
     "fadiff.optimizer": ("SearchResult", "optimize"),

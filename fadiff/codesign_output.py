@@ -47,7 +47,7 @@ def write_folder(folder: Path, scorer: Scorer) -> None:
     """All of FILES."""
     from fadiff.costmodel.target.scala_config import scala_config
     from fadiff.costmodel.target.target import target_yaml
-    from fadiff.emitters.report.charts import design_plot
+    from fadiff.emitters.report.charts import front_plot
     from fadiff.emulator.params import params_header
     from fadiff.optimizer.codesign.score import pareto
 
@@ -70,9 +70,8 @@ def write_folder(folder: Path, scorer: Scorer) -> None:
         (
             found.scored.area_mm2,
             found.scored.mean.edp,
-            found.scored.sizes in front,
             ", ".join(f"{n} {v:,}" for n, v in scorer.space.changes(found.scored.sizes).items()),
         )
         for found in scorer.found
     ]
-    (folder / "pareto.svg").write_text(str(design_plot(dots, scorer.space.limit)), encoding="utf-8")
+    (folder / "pareto.svg").write_text(front_plot(dots, scorer.space.limit), encoding="utf-8")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -113,6 +113,38 @@ def read_space(path: Path) -> DesignSpace:
     if count > MOST_DESIGNS:
         raise InputError(f"{path}: vary: {count:,} combinations, at most {MOST_DESIGNS:,}: leave out values")
     return space
+
+
+def named_search(options: Mapping[str, Any], path: Path) -> SearchOptions:
+    """Options of a search by their names in Python, without those settled after it.
+
+    Raises:
+        InputError: `path` names one that there is not, or gives it a wrong value.
+    """
+    from fadiff.search import SearchOptions
+
+    kinds = get_type_hints(SearchOptions)
+    del kinds["prefetch"]
+    for name, value in options.items():
+        if name not in kinds:
+            raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(kinds)}")
+        if problem := _problem(value, kinds[name]):
+            raise InputError(f"{path}: search.{name}: {problem}")
+    return SearchOptions(**options)
+
+
+def _problem(value: Any, kind: Any) -> str:
+    """Why a field of that type cannot have the value, nothing where it can."""
+    if not isinstance(value, bool | int | float | str):
+        return "should be one value"
+    if kind is bool:
+        return "" if isinstance(value, bool) else f"{value!r} is not true or false"
+    if get_origin(kind) is Literal:
+        listed = ", ".join(map(repr, get_args(kind)))
+        return "" if value in get_args(kind) else f"{value!r} is not one of {listed}"
+    if isinstance(value, bool | str) or (kind is int and (value != int(value) or value < 0)):
+        return f"{value!r} is not a number that it can have"
+    return "" if kind is int or value > 0 else f"{value} is not a number of seconds"
 
 
 def base_target(space: DesignSpace, path: Path) -> Target:

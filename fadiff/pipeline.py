@@ -11,39 +11,42 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from fadiff.console import Console
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
+from fadiff.keywords import Keywords, Quantize
+from fadiff.model_file import model_file
 from fadiff.output import replacing_folder
 
 if TYPE_CHECKING:
+    from fadiff.batches import Batches
     from fadiff.converter import Conversion
-    from fadiff.converter.read.inputs import Samples
+    from fadiff.converter.ir.graph import ElementType
     from fadiff.costmodel.schedule.conversion_record import ConversionRecord, FloatRecord, ReachRecord
     from fadiff.costmodel.schedule.document import ScheduleDocument, SearchRecord
     from fadiff.costmodel.schedule.schedule import LatencyModel, Schedule
     from fadiff.costmodel.schedule.serialize import Bound
     from fadiff.costmodel.target.target import Target
     from fadiff.emulator import VerifyReport
-    from fadiff.optimizer import SearchResult
+    from fadiff.model_file import Model
+    from fadiff.optimizer import SearchResult, Settings
     from fadiff.search import DramLimit, SearchOptions
     from fadiff.vectors import TestVectors
 
-Quantize = Literal["auto", "int8", "none"]
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How to read the model; .npz files have one array per model input."""
+    """How to read a model; .npz files have one array per model input."""
 
     quantize: Quantize = "auto"
-    calibration: str | Path | Samples | None = None
-    """An .npz file, or the samples themselves: one mapping of input name to array each."""
-    test_inputs: Path | None = None
+    calibration: str | Path | Batches | None = None
+    """An .npz file, or batches: a list, a generator or a DataLoader of arrays, by input name or in order."""
+    test_inputs: str | Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     inputs: Sequence[str] = ()
     """Tensors that become the model's inputs, whatever comes before them; none: the file's."""
@@ -69,19 +72,38 @@ class TimeloopOptions:
     hyphens: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompileResult:
-    """What `compile` wrote, and what it knows about it."""
+    """What `compile` wrote, and what it knows about it; a card with the timeline in a notebook."""
 
     out: Path
     document: ScheduleDocument
     verification: VerifyReport | None = None
 
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """One record per layer, with the columns of layers.csv: for `pandas.DataFrame(result.layers)`."""
+        from fadiff.emitters.layers_csv import layer_records
+
+        return layer_records(self.document)
+
+    def __repr__(self) -> str:
+        from fadiff.emitters.report.card import one_line
+
+        passed = self.verification.passed if self.verification is not None else None
+        return f"<{one_line(self.document, passed)}, in {self.out}>"
+
+    def _repr_html_(self) -> str:
+        from fadiff.emitters.report.card import card
+
+        return card(self.document, None if self.verification is None else self.verification.as_dict())
+
 
 def compile(
-    model: str | Path,
+    model: Model,
     out: str | Path,
     *,
+    example_inputs: Any = None,
     target: str | Path | Target = "gemmini-default",
     reading: ModelOptions | None = None,
     search: SearchOptions | None = None,
@@ -91,14 +113,16 @@ def compile(
     verify: bool = False,
     force: bool = False,
     console: Console | None = None,
-    **plain: Any,
+    **plain: Unpack[Keywords],
 ) -> CompileResult:
     """Convert, search and emit; `out` appears complete or not at all.
 
-    compile("net.onnx", "build/net", calibration="images.npz", method="layerwise", time_budget=20)
+        compile("net.onnx", "build/net", calibration="images.npz", method="layerwise", time_budget=20)
+        compile(module, "build/net", example_inputs=images[:1], calibration=loader)
 
     Args:
-        model: An ONNX file.
+        model: An ONNX file, an onnx.ModelProto, or a torch.nn.Module.
+        example_inputs: What a module is called with to export it: a tensor or a tuple of them.
         out: Folder to make.
         target: Preset name, target file or Target.
         reading: Quantisation, calibration, symbolic dimensions.
@@ -120,18 +144,18 @@ def compile(
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors
 
-    model, out = Path(model), Path(out)
+    out = Path(out)
     console = console or Console(verbosity=-1)
-    reading, search = _with(plain, reading or ModelOptions(), search or SearchOptions())
-    _check_file(model)
-    with replacing_folder(out, force=force) as work:
+    reading = with_keywords(reading or ModelOptions(), plain, search := search or SearchOptions())
+    search = with_keywords(search, plain, reading)
+    with model_file(model, example_inputs) as file, replacing_folder(out, force=force) as work:
         given = None if schedule is None else read_document(Path(schedule))
         rules = given or search
         if verify and (rules.profile, rules.fusion_model) != ("hw", "sound"):
             raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
         hardware = given.target if given else as_target(target)
-        conversion = read_model(model, hardware, reading, console)
-        inputs = reading.test_inputs or _beside(model, ".inputs.npz")
+        conversion = read_model(file, hardware, reading, console)
+        inputs = Path(reading.test_inputs) if reading.test_inputs else _beside(file, ".inputs.npz")
         # a file that does not fit is refused before searching
         vectors = make_vectors(conversion, inputs, seed=0)
         for warning in vectors.warnings:
@@ -156,25 +180,23 @@ def compile(
     return CompileResult(out, document, report)
 
 
-def _with(
-    plain: Mapping[str, Any], reading: ModelOptions, search: SearchOptions
-) -> tuple[ModelOptions, SearchOptions]:
-    """The options with some fields of either changed."""
-    names = [{entry.name for entry in fields(options)} for options in (reading, search)]
+Options = TypeVar("Options", bound="ModelOptions | Settings")
+
+
+def with_keywords(options: Options, plain: Mapping[str, object], *others: object) -> Options:
+    """The options with some of their fields changed; other keywords are fields of `others`.
+
+    Raises:
+        TypeError: a keyword that none of them has.
+    """
+    ours = {entry.name for entry in fields(options)}
+    known = ours.union(*({entry.name for entry in fields(other)} for other in others))  # type: ignore[arg-type]
     for name in plain:
-        if name not in names[0] | names[1]:
-            advice = did_you_mean(name, names[0] | names[1])
-            raise TypeError(f"compile() has no keyword {name!r}{advice and f': {advice}'}")
-    ours, theirs = ({name: plain[name] for name in plain if name in known} for known in names)
-    return replace(reading, **ours), replace(search, **theirs)
-
-
-def _check_file(model: Path) -> None:
-    if not model.is_file():
-        reason = "not a file" if model.exists() else "no such file"
-        beside = (path.name for path in model.parent.glob("*.onnx")) if model.parent.is_dir() else ()
-        advice = did_you_mean(model.name, beside) or "give the path of an ONNX model"
-        raise InputError(f"{str(model)!r}: {reason}; {advice}")
+        if name not in known:
+            advice = did_you_mean(name, known)
+            raise TypeError(f"there is no keyword {name!r}{advice and f': {advice}'}")
+    changed: dict[str, Any] = {name: value for name, value in plain.items() if name in ours}
+    return replace(options, **changed)
 
 
 def _beside(model: Path, suffix: str) -> Path | None:
@@ -193,29 +215,46 @@ def as_target(target: str | Path | Target) -> Target:
 
 
 def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
-    """Convert the model for the element type of `target`."""
-    from fadiff.converter import Cut, State, convert
-
+    """Convert the model for the element type of `target`; warnings and notes go to the console."""
     with console.stage(f"converting {model.name}"):
-        conversion = convert(
-            model,
-            element=target.element_type,
-            quantize=reading.quantize,
-            calibration=reading.calibration,
-            dims=reading.dims,
-            cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
-            states=[State(*pair) for pair in _pairs(reading.states)],
-            guess_states=reading.guess_states,
-            without=reading.without,
-            keep_float=[name for name in _kept_names(reading) if name != AUTO],
-            keep_float_until=_least_db(reading),
-            progress=console.update,
-        )
+        conversion = convert_with(model, reading, console, element=target.element_type)
     for warning in conversion.warnings:
         console.warn(warning)
     for note in conversion.notes:
         console.note(note)
     return conversion
+
+
+def convert_with(
+    model: Path,
+    reading: ModelOptions,
+    console: Console,
+    *,
+    element: ElementType = "int8",
+    calibrate: bool = True,
+) -> Conversion:
+    """Convert an ONNX file as the options say."""
+    from fadiff.batches import samples_of
+    from fadiff.converter import Cut, State, convert
+
+    given = reading.calibration
+    if given is not None and not isinstance(given, str | Path):
+        given = samples_of(given, model, reading.inputs, reading.dims)
+    return convert(
+        model,
+        element=element,
+        quantize=reading.quantize,
+        calibration=given,
+        dims=reading.dims,
+        cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
+        states=[State(*pair) for pair in _pairs(reading.states)],
+        guess_states=reading.guess_states,
+        calibrate=calibrate,
+        without=reading.without,
+        keep_float=[name for name in _kept_names(reading) if name != AUTO],
+        keep_float_until=_least_db(reading),
+        progress=console.update,
+    )
 
 
 def _pairs(states: Mapping[str, str] | Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
@@ -385,10 +424,20 @@ def _verify_new(folder: OutputFolder, console: Console) -> VerifyReport:
         raise RuntimeError(f"the C just written does not compile: {error}") from error
 
 
+def verify(folder: str | Path, *, console: Console | None = None) -> VerifyReport:
+    """Run what `compile` wrote on the functional model of Gemmini, and compare every output and byte.
+
+    Raises:
+        InputError: the folder is none of ours, or holds no program.
+        BuildError: its C does not compile.
+    """
+    return verify_folder(OutputFolder(Path(folder)), console or Console(verbosity=-1))
+
+
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
     """Build the firmware for the host, run it on the functional model, and keep in the folder and its report
     what was measured (a warning where that cannot be written)."""
-    from fadiff.emulator import verify
+    from fadiff.emulator import verify as verified
 
     document = folder.document
     if not document.is_executable:
@@ -397,7 +446,7 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
             "compile with --profile hw --fusion-model sound"
         )
     with console.stage("verifying"):
-        report = verify(folder.path, progress=console.update)
+        report = verified(folder.path, progress=console.update)
     try:
         folder.verification.write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
         folder.refresh_report()

@@ -16,10 +16,12 @@ TORCH = (
     "fadiff.optimizer.codesign.",
     "fadiff.costmodel.relaxed.",
     "fadiff.costmodel.target.epa",
+    "fadiff.model_file",
     "fadiff.samples.",
     "benchmarks.",
 )
-"""Who may import torch; `epa` does so only where a target brings a table to fit."""
+"""Who may import torch; `epa` does so only where a target brings a table to fit,
+`model_file` where a module is given."""
 
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

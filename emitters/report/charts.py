@@ -67,16 +67,25 @@ def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
     return canvas(WIDTH + NAMES, HEIGHT, "Best energy-delay product of each method against time", parts)
 
 
-def design_plot(designs: Sequence[tuple[float, float, bool, str]], limit: float) -> Markup:
-    """EDP against area in one standalone SVG file: (mm2, EDP, on the Pareto front, name) of every design."""
-    areas, values = [d[0] for d in designs], [d[1] for d in designs]
-    x = Scale(min(areas) * 0.9, max(*areas, limit) * 1.05, LEFT, WIDTH - RIGHT)
+def front_plot(designs: Sequence[tuple[float, float, str]], limit: float | None = None) -> Markup:
+    """EDP against area in one standalone SVG file: (mm2, EDP, name) of every design, and the front."""
+    areas, values = [d[0] for d in designs] or [1.0], [d[1] for d in designs] or [1.0]
+    front, best = set(), float("inf")
+    for _, value, name in sorted(designs):
+        if value < best:
+            front.add(name)
+            best = value
+    x = Scale(min(areas) * 0.9, max(*areas, limit or 0.0) * 1.05, LEFT, WIDTH - RIGHT)
     y = Scale(min(values) * 0.9, max(values) * 1.1, HEIGHT - BOTTOM, TOP, log=True)
     parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH, height=HEIGHT, fill="#fff")]
-    parts += _axes(x, y, "mm²", "EDP (µJ × cycles, geometric mean)", power)
-    parts.append(element("path", d=f"M{x(limit):.1f} {TOP}V{HEIGHT - BOTTOM}", stroke="#999"))
-    for area, value, is_best, name in sorted(designs, key=lambda design: design[2]):
-        fill = CURVE_COLOURS[0] if is_best else "#bbb"
+    parts += _axes(x, y, "mm²", "EDP (µJ × cycles)", power)
+    if limit is not None:
+        parts.append(element("path", d=f"M{x(limit):.1f} {TOP}V{HEIGHT - BOTTOM}", stroke="#999"))
+    curve = [(area, value) for area, value, name in sorted(designs) if name in front]
+    if curve:
+        parts.append(element("path", d=_staircase(curve, x, y), stroke=CURVE_COLOURS[0]))
+    for area, value, name in sorted(designs, key=lambda design: design[2] in front):
+        fill = CURVE_COLOURS[0] if name in front else "#bbb"
         tip = title(f"{name}: {area:.3g} mm², {edp(value)}")
         parts.append(element("circle", tip, cx=x(area), cy=y(value), r=4, fill=fill))
     return canvas(WIDTH, HEIGHT, "Energy-delay product of every design against its area", parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -67,48 +67,64 @@ def render(
         layer.name: clocks[layer.name].cycles if layer.name in clocks else layer.cost.latency_cycles
         for layer in document.layers
     }
-    environment = Environment(
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            document=document,
+            verification=verification,
+            memory_map=memory_map,
+            measured=measured,
+            longest_measured=max((max(m.measured, m.predicted) for m in measured.layers), default=0) or 1
+            if measured
+            else 1,
+            tiles=figures_of(document, verification, measured),
+            latency=latency(clocks, measured),
+            kinds=KINDS,
+            timeline=timeline(document, clocks),
+            dram_steps=dram_steps(document, schedule),
+            csv="data:text/csv;charset=utf-8," + quote(layers_csv(document)),
+            counts=counts_text(verification) if verification and verification["measured"] else "",
+            share=view.array_share(document),
+            clocks=clocks,
+            cycles=cycles,
+            longest=max(cycles.values(), default=0.0) or 1.0,
+            most=max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0,
+            group_of={
+                name: i for i, (names, _) in enumerate(view.fused_groups(document), 1) for name in names
+            },
+            functions=functions(source),
+            energy_parts=ENERGY_PARTS,
+            host=view.host_operators(document),
+            quantization=view.quantization_rows(document),
+            search_curve=search_curve(document),
+            roofline=roofline(document),
+            fusion_graph=fusion_graph(document),
+            memories=_memories(document, schedule, memory_map),
+            groups=view.group_rows(document),
+            residents=view.resident_rows(document),
+            early_weights=view.early_weights(document),
+            readings=view.reading_rows(document),
+        )
+    )
+
+
+def page(title: str, picture: Markup, rows: Sequence[Mapping[str, Any]]) -> str:
+    """One picture with the table of what it shows."""
+    return environment().get_template("page.html.j2").render(title=title, picture=picture, rows=rows)
+
+
+def environment() -> Environment:
+    """The templates of this package."""
+    made = Environment(
         loader=PackageLoader("fadiff.emitters.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS
-    return environment.get_template("report.html.j2").render(
-        document=document,
-        verification=verification,
-        memory_map=memory_map,
-        measured=measured,
-        longest_measured=max((max(m.measured, m.predicted) for m in measured.layers), default=0) or 1
-        if measured
-        else 1,
-        tiles=figures_of(document, verification, measured),
-        latency=latency(clocks, measured),
-        kinds=KINDS,
-        timeline=timeline(document, clocks),
-        dram_steps=dram_steps(document, schedule),
-        csv="data:text/csv;charset=utf-8," + quote(layers_csv(document)),
-        counts=counts_text(verification) if verification and verification["measured"] else "",
-        share=view.array_share(document),
-        clocks=clocks,
-        cycles=cycles,
-        longest=max(cycles.values(), default=0.0) or 1.0,
-        most=max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0,
-        group_of={name: i for i, (names, _) in enumerate(view.fused_groups(document), 1) for name in names},
-        functions=functions(source),
-        energy_parts=ENERGY_PARTS,
-        host=view.host_operators(document),
-        quantization=view.quantization_rows(document),
-        search_curve=search_curve(document),
-        roofline=roofline(document),
-        fusion_graph=fusion_graph(document),
-        memories=_memories(document, schedule, memory_map),
-        groups=view.group_rows(document),
-        residents=view.resident_rows(document),
-        early_weights=view.early_weights(document),
-        readings=view.reading_rows(document),
-    )
+    made.filters |= FILTERS
+    return made
 
 
 def _memories(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,16 +19,11 @@ from fadiff.commands.reading import (
     without_option,
 )
 from fadiff.console import Console
-from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from fadiff.converter.check.noise import Noise
+    from fadiff.api.accuracy import Accuracy
     from fadiff.costmodel.target.target import Target
     from fadiff.pipeline import ModelOptions
-
-_LABELS = ("labels", "label", "y", "targets", "target")
 
 
 @click.command()
@@ -74,54 +67,26 @@ def accuracy(
     Example:
       fadiff accuracy net.onnx --data labelled.npz --calibration images.npz
     """
-    from fadiff.contenders import float_outputs, our_outputs, runtime_outputs
-    from fadiff.converter.check.noise import Noise
-    from fadiff.metrics import METRICS, metric_of
-    from fadiff.pipeline import read_model
-    from fadiff.vectors import make_vectors
+    from fadiff.api.accuracy import accuracy as measured
 
-    labels = _labels(data)
-    name = metric or ("top1" if labels.dtype.kind in "iu" else "mse")
-    measure = metric_of(name)
-    conversion = read_model(model, target, reading, console)
-    vectors = make_vectors(conversion, data, seed=0)
-    for warning in vectors.warnings:
-        console.warn(warning)
-    samples = vectors.onnx_inputs
-    count = len(next(iter(samples.values())))
-    if len(labels) != count:
-        raise InputError(f"{data}: {len(labels)} labels for {count} samples")
-    rows: list[dict[str, Any]] = []
-    with console.stage(f"running {count} samples"):
-        floats = float_outputs(conversion, samples, console.update)
-        found: dict[str, Any] = {
-            "float": floats,
-            "fadiff int8": our_outputs(conversion, samples, floats, console.update),
-        }
-        for per_channel in (False, True):
-            label = f"ONNX Runtime int8, per {'channel' if per_channel else 'tensor'}"
-            try:
-                found[label] = runtime_outputs(conversion, samples, per_channel, console.update)
-            except Exception as error:
-                found[label] = error
-    for label, results in found.items():
-        if isinstance(results, Exception):
-            rows.append(
-                {"contender": label, "problem": f"{type(results).__name__}: {results}".splitlines()[0][:120]}
-            )
-            continue
-        noise = Noise() if label == "float" else _worst(floats, results)
-        rows.append({"contender": label, name: measure(results, labels), **asdict(noise)})
+    found = measured(model, data, metric=metric, target=target, console=console, **vars(reading))
     if as_json:
-        console.result(json.dumps({"metric": name, "samples": count, "rows": rows}, indent=2))
-        return
-    percent = name in METRICS and name != "mse"
-    console.result(f"{model.stem}: {name} on {count} samples")
-    for row in rows:
+        shown = {"metric": found.metric, "samples": found.samples, "rows": found.rows}
+        console.result(json.dumps(shown, indent=2))
+    else:
+        _print(console, found)
+
+
+def _print(console: Console, found: Accuracy) -> None:
+    from fadiff.metrics import METRICS
+
+    percent = found.metric in METRICS and found.metric != "mse"
+    console.result(f"{found.model}: {found.metric} on {found.samples} samples")
+    for row in found.rows:
         if "problem" in row:
             console.result(f"  {row['contender']:<32} {row['problem']}")
             continue
-        value = f"{100 * row[name]:.2f} %" if percent else f"{row[name]:.6g}"
+        value = f"{100 * row[found.metric]:.2f} %" if percent else f"{row[found.metric]:.6g}"
         against = (
             ""
             if row["sqnr_db"] is None
@@ -129,30 +94,3 @@ def accuracy(
             f"nine in ten {row['tenth_db']:.1f}, worst {row['worst_db']:.1f})"
         )
         console.result(f"  {row['contender']:<32} {value}{against}")
-
-
-def _worst(floats: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Noise:
-    """Signal to noise of the worst output."""
-    import numpy as np
-
-    from fadiff.converter.check.noise import Noise, noise_of
-
-    each = [noise_of(a, found[name]) for name, a in floats.items() if np.issubdtype(a.dtype, np.floating)]
-    return min(
-        (one for one in each if one.sqnr_db is not None), key=lambda n: n.sqnr_db or 0.0, default=Noise()
-    )
-
-
-def _labels(data: Path) -> np.ndarray:
-    """The labels in the file.
-
-    Raises:
-        InputError: no such file, or no array that is called labels.
-    """
-    from fadiff.converter.read.npz import read_arrays
-
-    arrays, there = read_arrays(data, "labelled data", _LABELS)
-    for name in _LABELS:
-        if name in arrays:
-            return arrays[name]
-    raise InputError(f"{data}: no array 'labels'; it has {', '.join(there)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -18,13 +18,11 @@ from fadiff.commands.options import (
 )
 from fadiff.commands.reading import cut_options, dim_option, one_reading, quantize_options, state_options
 from fadiff.console import Console, numbers
-from fadiff.errors import InputError
-from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from fadiff.costmodel.schedule.schedule import LatencyModel
     from fadiff.costmodel.target.target import Target
-    from fadiff.optimizer import SearchResult
+    from fadiff.keywords import RulesKeywords
+    from fadiff.optimizer.cut.settings import MethodName
     from fadiff.pipeline import ModelOptions
 
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 @dim_option
 @cut_options
 @state_options
-@click.option("--plot", metavar="FILE.svg", type=FILE, help="EDP against time.")
+@click.option("--plot", metavar="FILE.svg|html", type=FILE, help="EDP against time.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 @one_reading
@@ -61,75 +59,34 @@ def compare(
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
       fadiff compare resnet18.onnx --methods auto,layerwise,gemmini-auto --plot curves.svg
     """
-    from fadiff.costmodel.group.fusion import ScheduleError
-    from fadiff.pipeline import read_model
-    from fadiff.search import SearchOptions, find_schedule
+    from fadiff.api.comparison import compare as compared
+    from fadiff.commands.plots import check_plot, write_plot
 
-    wanted = {name.strip() for name in methods.split(",") if name.strip()}
-    chosen = [name for name in METHODS if name in wanted]
-    if len(chosen) != len(wanted) or not chosen:
-        raise InputError(f"--methods {methods}: choose from {', '.join(METHODS)}")
-    if plot is not None:
-        if plot.suffix != ".svg":
-            raise InputError(f"--plot {plot}: the plot is SVG: give a name that ends in .svg")
-        check_new(plot, force=True)
-    given = [SearchOptions(**search, method=name) for name in chosen]
-    able = [options for options in given if not options.obstacle]
-    if not able:
-        raise InputError(given[0].obstacle)
-    for options in given:
-        if options.obstacle:
-            console.warn(f"{options.obstacle} (left out)")
-    conversion = read_model(model, target, reading, console)
-    found: dict[str, SearchResult] = {}
-    refused: dict[str, list[str]] = {}
-    for options in able:
-        try:
-            found[options.method] = find_schedule(conversion.graph, target, options, console)
-        except (InputError, ScheduleError) as error:  # an extra is missing, or its tiles do not fit
-            refused.setdefault(str(error), []).append(options.method)
-    reasons = [f"{', '.join(names)}: {reason}" for reason, names in refused.items()]
-    if not found:
-        raise InputError("; ".join(reasons))
-    for reason in reasons:
-        console.warn(f"{reason} (left out)")
+    wanted = [name.strip() for name in methods.split(",") if name.strip()]
+    check_plot(plot)
+    found = compared(
+        model,
+        cast("list[MethodName]", wanted),
+        target=target,
+        console=console,
+        **vars(reading),
+        **cast("RulesKeywords", search),
+    )
+    reasons: dict[str, list[str]] = {}
+    for name, reason in found.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        console.warn(f"{', '.join(names)}: {reason} (left out)")
+    rows = found.rows
     if plot is not None:
         from fadiff.emitters.report.charts import method_curves
 
-        curves = {
-            name: [
-                *((point.seconds, point.best_edp) for point in result.history),
-                (result.seconds, result.cost.edp_uj_cycles),  # all that methods without steps have
-            ]
-            for name, result in found.items()
-        }
-        plot.write_text(method_curves(curves), encoding="utf-8")
-        console.note(f"wrote {plot}")
-    rows = _rows(found, able[0].latency)
+        write_plot(console, plot, method_curves(found.curves), f"{found.model}: search methods", rows)
     if as_json:
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
-        console.result(f"latency by the {able[0].latency} model: {rows[0]['latency_error']}")
-
-
-def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:
-    from fadiff.costmodel.latency.clock import error_against_rtl
-
-    best = min(result.cost.edp_uj_cycles for result in found.values())
-    return [
-        {
-            "method": name,
-            "edp_uj_cycles": result.cost.edp_uj_cycles,
-            "ratio_to_best": result.cost.edp_uj_cycles / best if best else 1.0,  # dosa: the core is free
-            "energy_uj": result.cost.energy_pj * 1e-6,
-            "latency_cycles": result.cost.latency_cycles,
-            "latency_error": error_against_rtl(latency, result.schedule.target),
-            "fused_groups": sum(len(group.layers) > 1 for group in result.schedule.groups),
-            "seconds": result.seconds,
-        }
-        for name, result in sorted(found.items(), key=lambda item: item[1].cost.edp_uj_cycles)
-    ]
+        console.result(f"latency by the {search['latency']} model: {rows[0]['latency_error']}")
 
 
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -10,7 +10,6 @@ import click
 
 from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
 from fadiff.console import Columns, Console, numbers
-from fadiff.errors import naming
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.document import ReadingsRecord
@@ -91,12 +90,14 @@ def evaluate(
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
+    from fadiff.api.evaluation import schedule_from_file
     from fadiff.costmodel.group.weight_prefetch import without_prefetches
     from fadiff.costmodel.schedule.evaluate import evaluate as exact_cost
     from fadiff.costmodel.schedule.readings import readings, under_fusion_model
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
-        decision, model = _from_json(console, schedule, target, profile)
+        asked = cast("Profile | None", profile)
+        decision, model = schedule_from_file(schedule, target, asked, console)
     elif timeloop_mapping and timeloop_problem and target and schedule is None:
         from fadiff.emitters.timeloop.read.schedule import schedule_from_files
 
@@ -154,48 +155,6 @@ def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupL
     if group_latency == "prefetch":
         return prefetch_weights(schedule, cost).latency_cycles
     return resource_latency(schedule, cost) if group_latency == "overlap" else cost.latency_cycles
-
-
-def _from_json(
-    console: Console, path: Path, target: Target | None, profile: str | None
-) -> tuple[Schedule, LatencyModel]:
-    """A schedule file, on other hardware or under another profile where asked."""
-    from dataclasses import replace
-
-    from fadiff.costmodel.group.fusion import ScheduleError
-    from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
-
-    document = read_document(path)
-    with naming(path):
-        decision = schedule_from_document(document)
-    asked = [option for option, given in (("--target", target), ("--profile", profile)) if given]
-    with naming(path, on=target.name if target else ""):
-        try:
-            decision = replace(decision, target=target or decision.target)
-            decision = _counted(console, decision, cast("Profile", profile or decision.profile))
-        except ScheduleError as error:
-            remedy = f"compile with the same {' and '.join(asked)} for a schedule that is legal there"
-            raise ScheduleError(f"{error}; {remedy}") from error
-    return decision, document.latency_model
-
-
-def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule:
-    """The schedule under a profile, without tensors on chip between groups where that forbids them."""
-    from dataclasses import replace
-
-    from fadiff.costmodel.group.fusion import ScheduleError
-    from fadiff.costmodel.schedule.readings import as_instructions, within_groups
-
-    if profile != "hw":
-        schedule = as_instructions(schedule)
-    try:
-        return replace(schedule, profile=profile)
-    except ScheduleError as error:
-        if not any(group.resident_tensors for group in schedule.groups):
-            raise
-        counted = replace(within_groups(schedule), profile=profile)
-        console.warn(f"counted without the tensors that stay on chip between groups; {profile}: {error}")
-        return counted
 
 
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:

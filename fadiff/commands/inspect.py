@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fadiff.commands.options import console_options, model_argument
-from fadiff.commands.reading import bound_dims, cut_options, dim_option, state_options, without_option
+from fadiff.commands.reading import cut_options, dim_option, one_reading, state_options, without_option
 from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
-    from fadiff.converter import Cut, Graph
+    from fadiff.api.inspection import Inspection
+    from fadiff.pipeline import ModelOptions
 
 
 @click.command()
@@ -28,15 +29,11 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--explain", is_flag=True, help="Also what the front end rewrote, and why.")
 @console_options
+@one_reading
 def inspect(
     console: Console,
     model: Path,
-    dims: tuple[tuple[str, int], ...],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    states: tuple[tuple[str, str], ...],
-    guess_states: bool,
-    without: tuple[str, ...],
+    reading: ModelOptions,
     cuts: bool,
     as_json: bool,
     explain: bool,
@@ -52,39 +49,29 @@ def inspect(
       fadiff inspect yolo.onnx --cuts
       fadiff inspect yolo.onnx --outputs boxes,scores
     """
-    from fadiff.converter import Cut, State, convert
+    from fadiff.api.inspection import inspect as inspected
 
-    cut = Cut(inputs, outputs)
     if cuts:
-        _list_cuts(console, model, bound_dims(dims), cut, as_json=as_json)
+        _list_cuts(console, model, reading, as_json=as_json)
         return
-    with console.stage(f"inspecting {model.name}"):
-        conversion = convert(
-            model,
-            calibrate=False,
-            dims=bound_dims(dims),
-            cut=cut,
-            states=[State(*pair) for pair in states],
-            guess_states=guess_states,
-            without=without,
-            progress=console.update,
-        )
-    summary = describe(conversion.graph)
+    found = inspected(model, console=console, **vars(reading))
     if as_json:
-        done = {"notes": list(conversion.notes), "rewrites": list(conversion.rewrites)}
-        console.result(json.dumps({**summary, **done}, indent=2))
+        shown = {name: value for name, value in asdict(found).items() if name != "pools"}
+        console.result(json.dumps(shown, indent=2))
         return
-    _print(console, summary)
+    _print(console, found)
     if explain:
-        for line in (*conversion.notes, *conversion.rewrites, *_pools(conversion.graph)):
+        for line in (*found.notes, *found.rewrites, *found.pools):
             console.result(line)
 
 
-def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *, as_json: bool) -> None:
+def _list_cuts(console: Console, model: Path, reading: ModelOptions, *, as_json: bool) -> None:
+    from fadiff.converter import Cut
     from fadiff.converter.cut_points import cut_points
 
+    cut = Cut(tuple(reading.inputs), tuple(reading.outputs))
     with console.stage(f"looking for cuts in {model.name}"):
-        points = cut_points(model, dims=dims, cut=cut, progress=console.update)
+        points = cut_points(model, dims=reading.dims, cut=cut, progress=console.update)
     if as_json:
         console.result(json.dumps([asdict(point) for point in points], indent=2))
         return
@@ -100,67 +87,7 @@ def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *,
     console.result(f"cut with --outputs or --inputs, for example --outputs {shlex.quote(last)}")
 
 
-def _pools(graph: Graph) -> list[str]:
-    """Which max pools Gemmini can do as it stores, and why not the others."""
-    from fadiff.converter.ir.graph import HostLayer
-    from fadiff.costmodel.group.pooling import convolution_of, obstacle_to_pooling
-
-    lines = []
-    for layer in graph.layers:
-        if layer.op == "max_pool":
-            assert isinstance(layer, HostLayer)
-            convolution = convolution_of(graph, layer)
-            where = (
-                f"on the core, or as the results of {convolution.name} are stored"
-                if convolution
-                else f"on the core: {obstacle_to_pooling(graph, layer)}"
-            )
-            lines.append(f"max-pool: {layer.name} runs {where}")
-    return lines
-
-
-def describe(graph: Graph) -> dict[str, object]:
-    """The layer table as plain data; bytes are of one element per int8, four per int32 and float32."""
-    from fadiff.converter.ir.graph import TensorCoreLayer
-
-    def nbytes(names: tuple[str, ...], *, constant: bool) -> int:
-        tensors = (graph.tensors[name] for name in dict.fromkeys(names))
-        return sum(t.nbytes for t in tensors if (t.data is not None) == constant)
-
-    layers: list[dict[str, object]] = []
-    for layer in graph.layers:
-        core = isinstance(layer, TensorCoreLayer)
-        layers.append(
-            {
-                "name": layer.name,
-                "op": layer.op,
-                "runs_on": "array" if core else "dma" if layer.op == "add" else "core",
-                "dims": layer.dims.as_dict() if isinstance(layer, TensorCoreLayer) else None,
-                "stride": layer.stride if isinstance(layer, TensorCoreLayer) else None,
-                "macs": layer.macs if isinstance(layer, TensorCoreLayer) else 0,
-                "weight_bytes": nbytes(layer.inputs, constant=True),
-                "input_bytes": nbytes(layer.inputs, constant=False),
-                "output_bytes": nbytes(layer.outputs, constant=False),
-                "onnx_nodes": list(layer.onnx_nodes),
-            }
-        )
-    core_layers = graph.tensor_core_layers
-    return {
-        "model": graph.name,
-        "sha256": graph.sha256,
-        "inputs": {name: list(graph.tensors[name].shape) for name in graph.inputs},
-        "outputs": {name: list(graph.tensors[name].shape) for name in graph.outputs},
-        "layers": layers,
-        "totals": {
-            "layers": len(layers),
-            "array_layers": len(core_layers),
-            "macs": sum(layer.macs for layer in core_layers),
-            "weight_bytes": sum(t.nbytes for t in graph.tensors.values() if t.data is not None),
-        },
-    }
-
-
-def _print(console: Console, summary: dict[str, object]) -> None:
+def _print(console: Console, found: Inspection) -> None:
     columns: Columns = (
         "layer",
         "op",
@@ -169,9 +96,6 @@ def _print(console: Console, summary: dict[str, object]) -> None:
         "stride",
         *numbers("MACs", "weights B", "in B", "out B"),
     )
-    layers = summary["layers"]
-    totals = summary["totals"]
-    assert isinstance(layers, list) and isinstance(totals, dict)
     rows = (
         (
             layer["name"],
@@ -182,10 +106,10 @@ def _print(console: Console, summary: dict[str, object]) -> None:
             f"{layer['macs']:,}" if layer["macs"] else "",
             *(f"{layer[key]:,}" for key in ("weight_bytes", "input_bytes", "output_bytes")),
         )
-        for layer in layers
+        for layer in found.layers
     )
     console.table(columns, rows)
     console.result(
-        f"{totals['layers']} layers, {totals['array_layers']} on the array; "
-        f"{totals['macs']:,} MACs; {totals['weight_bytes']:,} bytes of weights"
+        f"{found.totals['layers']} layers, {found.totals['array_layers']} on the array; "
+        f"{found.totals['macs']:,} MACs; {found.totals['weight_bytes']:,} bytes of weights"
     )

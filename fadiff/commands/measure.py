@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,11 +10,9 @@ import click
 
 from fadiff.commands.options import PATH, choice, console_options
 from fadiff.console import Console, numbers
-from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.measurement import Measurement, Unit
-    from fadiff.folder import OutputFolder
 
 
 @click.command()
@@ -64,35 +60,29 @@ def measure(
     """Run DIR's firmware on hardware and show measured beside predicted cycles, layer by layer.
 
     The program runs three times: cold, warm, and once with a fence around every layer for the cycles of each.
-    The result is kept in DIR/measured.json; `report` and `evaluate` show it.
+    The result is kept in DIR/measured.json; `report` and `evaluate` show it. `make profile` takes your memory
+    map from the environment: RISCV_FLAGS, by default 512 MB for code and constants at 0x80000000 and 512 MB
+    for data at 0xa0000000, RISCV_CC, and RISCV_RUNTIME for another console (head of DIR/firmware/Makefile).
 
     \b
     Examples:
       fadiff measure build/resnet18 --gemmini-root ~/gemmini-rocc-tests --run './simulator {elf}'
       fadiff measure build/resnet18 --log serial.txt
     """
-    from fadiff.costmodel.schedule.measurement import read_profile
-    from fadiff.folder import OutputFolder
+    from fadiff.api.measurement import measure as measured
 
     if (command is None) == (log is None):
         raise click.UsageError("give --run 'COMMAND {elf}' or --log FILE")
-    output = OutputFolder(folder)
-    document = output.document
-    if log is not None:
-        text, source = log.read_text(encoding="utf-8", errors="replace"), str(log)
-    else:
-        program = elf or _built(console, output, gemmini_root)
-        text, source = _console_of(console, cast("str", command), program, timeout), cast("str", command)
-    measurement = read_profile(
-        text,
-        source,
-        sha256=document.model.sha256,
-        predicted={layer.name: layer.cost.clock_cycles or 0.0 for layer in document.layers},
-        total=document.totals.clock_cycles or 0.0,
+    measurement = measured(
+        folder,
+        run=command,
+        log=log,
+        elf=elf,
+        gemmini_root=gemmini_root,
+        timeout=timeout,
         unit=cast("Unit", unit),
+        console=console,
     )
-    output.measurement.write_text(measurement.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    output.refresh_report()
     if as_json:
         console.result(json.dumps({**measurement.model_dump(), "error": measurement.error}, indent=2))
     else:
@@ -118,43 +108,3 @@ def print_measurement(console: Console, measurement: Measurement) -> None:
         console.result(
             "instructions are what the core retired: no time, and no floor of one on Gemmini's side"
         )
-
-
-def _built(console: Console, output: OutputFolder, gemmini_root: Path | None) -> Path:
-    """The program with its profile, made by the firmware's own Makefile."""
-    if gemmini_root is None:
-        raise InputError(
-            "--run needs a program: give --elf FILE, or --gemmini-root (the folder that holds "
-            "include/gemmini.h) to build it"
-        )
-    memory = output.memory_map()
-    if memory is None:
-        raise InputError(f"{output.firmware}: no firmware in it: give the --out folder of fadiff compile")
-    model = memory.model
-    console.note(f"building {model}_profile.elf")
-    made = subprocess.run(
-        ["make", "-C", str(output.firmware), "profile", f"GEMMINI_ROOT={gemmini_root.resolve()}"],
-        capture_output=True,
-        text=True,
-    )
-    if made.returncode:
-        last = (made.stderr or made.stdout).strip().splitlines()[-1:]
-        raise InputError(f"{output.firmware}: make profile failed: {''.join(last)}")
-    return output.firmware / f"{model}_profile.elf"
-
-
-def _console_of(console: Console, command: str, elf: Path, timeout: float) -> str:
-    """What the command prints; the table, not the exit status, says whether it finished."""
-    if "{elf}" not in command:
-        raise InputError(f"--run {command!r} has no {{elf}} where the program's path belongs")
-    if not elf.is_file():
-        raise InputError(f"{elf}: no such program")
-    words = [word.replace("{elf}", str(elf.resolve())) for word in shlex.split(command)]
-    console.note(f"running {shlex.join(words)}")
-    try:
-        ran = subprocess.run(words, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
-    except FileNotFoundError as error:
-        raise InputError(f"{words[0]}: no such program") from error
-    except subprocess.TimeoutExpired as error:
-        raise InputError(f"{words[0]}: not finished after {timeout:g} s: give a longer --timeout") from error
-    return (ran.stdout + b"\n" + ran.stderr).decode("utf-8", errors="replace")

@@ -12,12 +12,10 @@ from click.shell_completion import CompletionItem
 
 from fadiff.config_file import OPTION
 from fadiff.console import Console
-from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from fadiff.costmodel.target.target import Target
     from fadiff.optimizer.cut.settings import MethodName
-    from fadiff.search import SearchOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -238,33 +236,3 @@ search_options = together(
     ),
 )
 """Everything that decides what the search does, except the method: fields of `optimizer.Settings`."""
-
-
-def named_search_options(options: dict[str, Any], path: Path) -> SearchOptions:
-    """Options of a search by their names in Python, without those settled after it.
-
-    Raises:
-        InputError: `path` names one that there is not, or gives it a wrong value.
-    """
-    from fadiff.search import SearchOptions
-
-    method = click.Option(["--method"], type=click.Choice(METHODS))
-    command = click.command()(search_options(lambda: None))
-    known = {option.name: option for option in (method, *command.params) if option.name}
-    values: dict[str, Any] = {}
-    for name, value in options.items():
-        option = known.get(name)
-        if option is None:
-            raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")
-        if not isinstance(value, bool | int | float | str):
-            raise InputError(f"{path}: search.{name}: should be one value")
-        if isinstance(option.default, bool):
-            if not isinstance(value, bool):
-                raise InputError(f"{path}: search.{name}: {value!r} is not true or false")
-            values[name] = value
-            continue
-        try:
-            values[name] = option.process_value(click.Context(command), str(value))
-        except click.BadParameter as error:
-            raise InputError(f"{path}: search.{name}: {error.message}") from error
-    return SearchOptions(**values)

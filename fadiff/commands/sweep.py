@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import FILE, PATH, cache_option, console_options, named_search_options
+from fadiff.commands.options import FILE, PATH, cache_option, console_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
-from fadiff.output import check_new
-from fadiff.workers import workers
 
 if TYPE_CHECKING:
-    from fadiff.converter.ir.graph import ElementType
-    from fadiff.costmodel.schedule.schedule import LatencyModel
-    from fadiff.design_space import Design, Result
+    from fadiff.api.sweep import Sweep
 
 
 @click.command()
@@ -37,6 +33,9 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="Begin the CSV file anew.")
 @cache_option
+@click.option(
+    "--plot", metavar="FILE.svg|html", type=FILE, help="EDP against area, and the front of the best designs."
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 def sweep(
@@ -49,6 +48,7 @@ def sweep(
     out: Path | None,
     force: bool,
     cache: Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Search MODEL.onnx on every design of SPACE.yaml and list EDP, energy and latency.
@@ -64,83 +64,41 @@ def sweep(
         scratchpad_bytes: [131072, 262144]
       search: {time_budget: 5}
     \b
-    Example:
+    Examples:
       fadiff sweep space.yaml resnet18.onnx vgg16.onnx --jobs 4 -o sweep.csv
+      fadiff sweep space.yaml resnet18.onnx --plot front.html
     """
-    from fadiff.converter import convert
-    from fadiff.design_space import Result, designs, explore, key, read_space, without_weights
-    from fadiff.sweep_table import SweepTable
+    from fadiff.api.sweep import sweep as swept
+    from fadiff.commands.plots import check_plot, write_plot
 
-    described = read_space(space)
-    search = named_search_options(described.search, space)
-    designed = list(designs(described, space))
-    if out is not None:
-        check_new(out, force=True)
-    bound = bound_dims(dims)
-    points = [(model, design, key(model, design, search, bound)) for model in models for design in designed]
-    columns = list(_row("", designed[0], Result(), search.latency))
-    layers = known = 0
-    with SweepTable(out, columns, force=force) as table:
-        left = [point for point in points if point[2] not in table.rows]
-        if done := len(points) - len(left):
-            console.note(f"{out} has {done} of {len(points)} points already")
-        graphs = {}
-        for model, element in dict.fromkeys((model, _element(design)) for model, design, _ in left):
-            with console.stage(f"converting {model.name} ({element})"):
-                conversion = convert(model, element=element, dims=bound, progress=console.update)
-                graphs[model, element] = without_weights(conversion.graph)
-        work = [(graphs[model, _element(design)], design, search, cache) for model, design, _ in left]
-        with (
-            console.stage(f"searching {len(designed)} designs x {len(models)} models"),
-            workers(jobs, cluster) as submit,
-        ):
-            for count, (index, ended) in enumerate(submit(explore, work), start=1):
-                model, design, point = left[index]
-                result = ended if isinstance(ended, Result) else Result.failed(ended)
-                layers, known = layers + result.layers, known + result.known
-                table.add(point, _row(model.stem, design, result, search.latency))
-                console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
-        table.sort([point for _, _, point in points])
-        rows = [
-            _row(model.stem, design, Result.of_row(table.rows[point]), search.latency)
-            for model, design, point in points
-        ]
-    if known:
-        console.note(f"{known:,} of {layers:,} layers were solved before: {cache} (--no-cache: not used)")
-    if out is not None:
-        console.note(f"wrote {out}")
-    if failed := sum("internal error" in row["problem"] for row in rows):
-        console.warn(f"{failed} of {len(rows)} points ended with an internal error: see the column problem")
+    check_plot(plot)
+    found = swept(
+        space,
+        models,
+        dims=bound_dims(dims),
+        jobs=jobs,
+        cluster=cluster,
+        out=out,
+        force=force,
+        cache=cache,
+        console=console,
+    )
+    if plot is not None:
+        from fadiff.emitters.report.charts import front_plot
+
+        write_plot(console, plot, front_plot(found.dots), f"{space.stem}: hardware", found.rows)
     if as_json:
-        console.result(json.dumps(rows, indent=2))
+        console.result(json.dumps(found.rows, indent=2))
     else:
-        _print(console, rows)
-        for error in dict.fromkeys(row["latency_error"] for row in rows if row["latency_error"]):
-            console.result(f"latency by the {search.latency} model: {error}")
+        _print(console, found)
 
 
-def _element(design: Design) -> ElementType:
-    return design.target.element_type if design.target else "int8"
-
-
-def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> dict[str, Any]:
-    from fadiff.costmodel.latency.clock import error_against_rtl
-
-    return {
-        "model": model,
-        **design.changes,
-        "edp_uj_cycles": result.edp_uj_cycles,
-        "energy_uj": result.energy_uj,
-        "latency_cycles": result.latency_cycles,
-        "latency_error": error_against_rtl(latency, design.target) if design.target else "",
-        "problem": result.problem,
-    }
-
-
-def _print(console: Console, rows: list[dict[str, Any]]) -> None:
-    shown = [key for key in rows[0] if key != "latency_error"]
-    best_first = sorted(rows, key=lambda r: (r["model"], r["edp_uj_cycles"] or float("inf")))
+def _print(console: Console, found: Sweep) -> None:
+    shown = [key for key in found.rows[0] if key != "latency_error"]
+    best_first = sorted(found.rows, key=lambda r: (r["model"], r["edp_uj_cycles"] or float("inf")))
     console.table(shown, ([_cell(row[key]) for key in shown] for row in best_first))
+    for error in dict.fromkeys(row["latency_error"] for row in found.rows if row["latency_error"]):
+        console.result(f"latency by the {found.latency} model: {error}")
 
 
 def _cell(value: Any) -> str:

@@ -192,3 +192,32 @@ def test_a_calibrated_target_predicts_slower_hardware(fadiff, tmp_path):
     assert totals.clock_cycles == pytest.approx(total, rel=0.1)
     assert "on this hardware, 14 layers" in totals.clock_error
     assert yaml.safe_load(mine.read_text())["engines"]["calibration"]["layers"] == 14
+
+
+def test_a_simulator_that_fails_is_quoted(fadiff, compiled, tmp_path):
+    elf = tmp_path / "program.elf"
+    elf.write_bytes(b"")
+    command = "sh -c 'echo booting; echo bad memory map >&2; exit 7' {elf}"
+    ended = fadiff("measure", compiled, "--run", command, "--elf", elf, "-q")
+    assert ended.code == 2
+    assert "sh ended with exit status 7 and said: bad memory map" in ended.err
+
+
+def test_a_program_that_is_built_again_is_kept(fadiff, compiled, log, tmp_path):
+    """Another memory map, say; a `make` that writes what it is told stands for the cross compiler."""
+    out, made, console = tmp_path / "out", tmp_path / "bin" / "make", tmp_path / "console.txt"
+    shutil.copytree(compiled, out)
+    console.write_text(log)
+    made.parent.mkdir()
+    made.write_text('#!/bin/sh\nprintf "$RISCV_FLAGS" > "$2/small_profile.elf"\n')
+    made.chmod(0o755)
+    run = ("measure", out, "--gemmini-root", tmp_path, "--run", f"cat {console} {{elf}}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{made.parent}:{os.environ['PATH']}")
+        patch.setenv("RISCV_FLAGS", "mine")
+        assert "built again" not in fadiff(*run).err
+        assert "built again" not in fadiff(*run).err
+        patch.setenv("RISCV_FLAGS", "other")
+        assert "the one before is" in fadiff(*run).err
+    assert (out / "firmware" / "small_profile.elf").read_text() == "other"
+    assert (out / "firmware" / "small_profile.elf.before").read_text() == "mine"

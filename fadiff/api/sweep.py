@@ -1,0 +1,138 @@
+"""`sweep`: which hardware for these models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fadiff.console import Console
+from fadiff.design_space import Result, designs, explore, key, named_search, read_space, without_weights
+from fadiff.output import check_new
+from fadiff.sweep_table import SweepTable
+from fadiff.workers import workers
+
+if TYPE_CHECKING:
+    from fadiff.converter.ir.graph import ElementType
+    from fadiff.costmodel.schedule.schedule import LatencyModel
+    from fadiff.design_space import Design
+    from fadiff.optimizer.codesign.area import Area
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One record per model and design, in the order of the space; one that failed has its `problem`."""
+
+    rows: list[dict[str, Any]]
+    latency: LatencyModel
+
+    @property
+    def dots(self) -> list[tuple[float, float, str]]:
+        """Area in mm^2, EDP and name of every point that has a schedule."""
+        described = ("model", "edp_uj_cycles", "energy_uj", "latency_cycles", "latency_error", "problem")
+        return [
+            (
+                row["area_mm2"],
+                row["edp_uj_cycles"],
+                ", ".join([row["model"], *(f"{n} {v}" for n, v in row.items() if n not in described)]),
+            )
+            for row in self.rows
+            if row["edp_uj_cycles"] is not None
+        ]
+
+
+def sweep(
+    space: str | Path,
+    models: Sequence[str | Path],
+    *,
+    dims: Mapping[str, int] | None = None,
+    jobs: int = 1,
+    cluster: str | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    cache: str | Path | None = None,
+    console: Console | None = None,
+) -> Sweep:
+    """Search every model on every design of a space.
+
+    Args:
+        space: YAML file (`fadiff.design_space`).
+        models: ONNX files.
+        dims: Sizes of symbolic dimensions.
+        jobs: Processes on this machine.
+        cluster: Address of a Dask scheduler to run on instead.
+        out: CSV file for the rows, as they come; one that is there already is completed.
+        force: Begin that file anew.
+        cache: File that keeps solved layers from one search to others.
+        console: Where progress goes.
+
+    Raises:
+        InputError: the space, a model, or the CSV file cannot be used.
+    """
+    from fadiff.converter import convert
+
+    console = console or Console(verbosity=-1)
+    space, files = Path(space), [Path(model) for model in models]
+    table_file, bound = None if out is None else Path(out), dims or {}
+    described = read_space(space)
+    area = described.area
+    search = named_search(described.search, space)
+    designed = list(designs(described, space))
+    if table_file is not None:
+        check_new(table_file, force=True)
+    points = [(model, design, key(model, design, search, bound)) for model in files for design in designed]
+    columns = list(_row("", designed[0], Result(), search.latency, area))
+    layers = known = 0
+    with SweepTable(table_file, columns, force=force) as table:
+        left = [point for point in points if point[2] not in table.rows]
+        if done := len(points) - len(left):
+            console.note(f"{out} has {done} of {len(points)} points already")
+        graphs = {}
+        for model, element in dict.fromkeys((model, _element(design)) for model, design, _ in left):
+            with console.stage(f"converting {model.name} ({element})"):
+                conversion = convert(model, element=element, dims=bound, progress=console.update)
+                graphs[model, element] = without_weights(conversion.graph)
+        store = None if cache is None else Path(cache)
+        work = [(graphs[model, _element(design)], design, search, store) for model, design, _ in left]
+        with (
+            console.stage(f"searching {len(designed)} designs x {len(files)} models"),
+            workers(jobs, cluster) as submit,
+        ):
+            for count, (index, ended) in enumerate(submit(explore, work), start=1):
+                model, design, point = left[index]
+                result = ended if isinstance(ended, Result) else Result.failed(ended)
+                layers, known = layers + result.layers, known + result.known
+                table.add(point, _row(model.stem, design, result, search.latency, area))
+                console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
+        table.sort([point for _, _, point in points])
+        rows = [
+            _row(model.stem, design, Result.of_row(table.rows[point]), search.latency, area)
+            for model, design, point in points
+        ]
+    if known:
+        console.note(f"{known:,} of {layers:,} layers were solved before: {cache} (--no-cache: not used)")
+    if out is not None:
+        console.note(f"wrote {out}")
+    if failed := sum("internal error" in row["problem"] for row in rows):
+        console.warn(f"{failed} of {len(rows)} points ended with an internal error: see the column problem")
+    return Sweep(rows, search.latency)
+
+
+def _element(design: Design) -> ElementType:
+    return design.target.element_type if design.target else "int8"
+
+
+def _row(model: str, design: Design, result: Result, latency: LatencyModel, area: Area) -> dict[str, Any]:
+    from fadiff.costmodel.latency.clock import error_against_rtl
+
+    return {
+        "model": model,
+        **design.changes,
+        "area_mm2": round(float(area(design.target)), 4) if design.target else None,
+        "edp_uj_cycles": result.edp_uj_cycles,
+        "energy_uj": result.energy_uj,
+        "latency_cycles": result.latency_cycles,
+        "latency_error": error_against_rtl(latency, design.target) if design.target else "",
+        "problem": result.problem,
+    }
