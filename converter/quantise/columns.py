@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.window import pads_of
-from fadiff.converter.plan.inputs import affine_of, input_chains
+from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.channels import PRODUCTS
@@ -27,15 +27,14 @@ from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.reserved import names_in
 
 _LEAST_SAMPLES = 3
-_UNLIKE = 2.0
-"""Ranges of columns that differ by more get scales of their own."""
+_UNLIKE, _DOUBT = 3.0, 4.0
+"""Columns whose deviations differ by more get scales of their own; of n numbers a deviation is off by a share
+of about 1 / sqrt(2 n), and among many columns by several times that."""
 _OFF_CENTRE = 0.25
 """A middle farther from zero than so many half ranges is worth an offset."""
-_COMMON, _TAIL = 0.99, 3.0
-"""What lies beyond so many times the magnitude that so many numbers keep below is an outlier."""
 _MOST_NUMBERS = 2**14
 _FUTURE = 1e4
-"""Numbers of a column that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
+"""Numbers that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +72,13 @@ def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples:
 def with_headroom(
     program: Program, steps: Sequence[Step], ranges: Mapping[str, Range], counts: Mapping[str, int]
 ) -> dict[str, Range]:
-    """Ranges, wider where an input with scales of its own for columns was seen in few samples: the next ones
-    would go beyond.  `counts` says how many numbers were seen of a value."""
+    """Ranges, wider for inputs in their own units of which few numbers were seen: the next ones would go
+    beyond.  `counts` says how many they were, by value."""
     wider = dict(ranges)
     for step in steps:
         if step.kind == "input" and step.output in ranges:
-            seen = counts.get(step.output, 0) / affine_of(program, step.nodes).factor.size
-            room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(max(seen, 3)))))
+            seen = max(counts.get(step.output, 0), 3)
+            room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(seen))))
             low, high = ranges[step.output]
             wider[step.output] = (low * room, high * room)
     return wider
@@ -132,33 +131,24 @@ def _numbers(file: str, model: onnx.ModelProto, samples: Samples, columns: _Colu
 
 
 def _choice(columns: _Columns, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What columns are multiplied by after an offset was subtracted: vectors where they are unlike."""
-    middle, half = _span(numbers, can_shift=columns.can_shift)
-    varies = half > 0
+    """What columns are multiplied by after an offset was subtracted: vectors where they are unlike.
+
+    By their deviations, not by the largest of a few numbers: what few samples miss in one column, another has
+    seen, and the range of the tensor fits all of them.
+    """
+    middle = numbers.mean(0) if columns.can_shift else np.zeros(numbers.shape[1])
+    spread = np.sqrt(np.mean((numbers - middle) ** 2, 0))
+    varies = numbers.max(0) > numbers.min(0)
     if not np.any(varies):
         return np.ones(1), np.zeros(1)
-    most = half.max()
-    if np.all(half[varies] * _UNLIKE >= most):
-        middle, half = _span(numbers.reshape(-1, 1), can_shift=columns.can_shift)
-        is_off = abs(middle[0]) > _OFF_CENTRE * half[0]
-        return np.ones(1), middle if is_off else np.zeros(1)
-    half = np.where(varies, half, np.maximum(most, np.abs(middle)))  # (what never moved may do so)
-    return most / half, np.where(varies, middle, 0.0)
-
-
-def _span(numbers: np.ndarray, *, can_shift: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The middle of each column, 0 where it must be, and how far it reaches from there.
-
-    A few outliers are not looked at: the range of the tensor decides on them.
-    """
-    low, high = numbers.min(0), numbers.max(0)
-    middle = (high + low) / 2 if can_shift else np.zeros_like(low)
-    common = _TAIL * np.quantile(np.abs(numbers - np.median(numbers, 0)), _COMMON, axis=0)
-    reach = np.abs(numbers - middle).max(0)
-    has_outliers = (common > 0) & (common < reach)
-    if can_shift:
-        middle = np.where(has_outliers, np.median(numbers, 0), middle)
-    return middle, np.where(has_outliers, common, reach)
+    most = spread[varies].max()
+    unlike = _UNLIKE * (1 + _DOUBT / np.sqrt(len(numbers)))
+    if np.all(spread[varies] * unlike >= most):
+        low, high = numbers.min(), numbers.max()
+        is_off = columns.can_shift and abs(high + low) > _OFF_CENTRE * (high - low)
+        return np.ones(1), np.full(1, (high + low) / 2 if is_off else 0.0)
+    spread = np.where(varies, spread, np.maximum(most, np.abs(middle)))  # (what never moved may do so)
+    return most / spread, np.where(varies, middle, 0.0)
 
 
 class _Editor:
