@@ -140,7 +140,7 @@ def compile(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
-    from fadiff.realised import realised_vectors, vectors_as_recorded
+    from fadiff.realised import conversion_as_recorded, realised_conversion
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors
 
@@ -155,22 +155,22 @@ def compile(
             raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
         hardware = given.target if given else as_target(target)
         conversion = read_model(file, hardware, reading, console)
+        if given is not None:
+            conversion = conversion_as_recorded(conversion, given)
+        elif search.is_executed:
+            conversion = realised_conversion(conversion, hardware, console)
         inputs = Path(reading.test_inputs) if reading.test_inputs else _beside(file, ".inputs.npz")
         # a file that does not fit is refused before searching
         vectors = make_vectors(conversion, inputs, seed=0)
         for warning in vectors.warnings:
             console.warn(warning)
         if given is None:
-            if search.is_executed:
-                vectors = realised_vectors(vectors, hardware, console)
-                conversion = vectors.conversion
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
             vectors = replace(vectors, conversion=conversion)  # (with the search's notes)
             decision, described = found.schedule, partial(describe_search, found)
         else:
-            vectors = vectors_as_recorded(vectors, given)
             with naming(str(schedule)):
-                decision = schedule_from_document(given, vectors.conversion.graph)
+                decision = schedule_from_document(given, conversion.graph)
             described = partial(_describe_given, given, decision)
         document = described(front_end_record(vectors, console))
         folder = OutputFolder(work)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from fadiff.converter.ir.weight_file import WeightFile, is_large
 from fadiff.converter.scratch_folder import scratch_folder
-from fadiff.optimizer.realise.choice import quicker_on, realised_graph
+from fadiff.optimizer.realise.choice import Wanted, quicker_on, realised_graph
 from fadiff.output_accuracy import output_accuracy
-from fadiff.vectors import TestVectors
+from fadiff.vectors import make_vectors
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from fadiff.console import Console
+    from fadiff.converter import Conversion
     from fadiff.converter.ir.graph import Graph
     from fadiff.costmodel.schedule.document import ScheduleDocument
     from fadiff.costmodel.target.target import Target
@@ -23,52 +26,73 @@ MOST_LOST_DB = 0.2
 """Of the signal to noise of any output."""
 
 
-def realised_vectors(vectors: TestVectors, target: Target, console: Console) -> TestVectors:
-    """The vectors, of a conversion with other layers in place of host operators where the clock finds these
-    quicker; the same if an output then loses accuracy."""
-    graph = vectors.conversion.graph
-    if graph.element_type == "float32":
-        return vectors
+def realised_conversion(conversion: Conversion, target: Target, console: Console) -> Conversion:
+    """The conversion with other layers in place of host operators where the clock finds these quicker.
+
+    Those that compute other integers are judged on the samples that calibrated, all together, then of each
+    operator alone: the first that cost no output more than `MOST_LOST_DB` are taken.
+    """
+    graph = conversion.graph
+    if graph.element_type == "float32" or not graph.inputs:
+        return conversion
     with console.stage("realising host operators"):
-        found = realised_graph(graph, target, quicker_on(target))
-        if found is graph:
-            return vectors
-        realised = _with_graph(vectors, found)
-        before, after = _accuracy(vectors), _accuracy(realised)
-    moved = sum(
-        layer.name not in found.by_name or layer.op != found.by_name[layer.name].op for layer in graph.layers
-    )
-    gained = min((after[name] - before[name] for name in before if name in after), default=0.0)
-    kept = gained < -MOST_LOST_DB
-    note = f"{moved} norms and softmaxes as products with a scale per row: {gained:+.1f} dB at the outputs"
-    note += ", so they stay on the core" if kept else ""
-    console.note(note)
-    return _with_graph(vectors, graph if kept else found, note)
+        quicker = quicker_on(target)
+        best = realised_graph(graph, target, lambda graph, found: found.exact and quicker(graph, found))
+        every = _changes(best, target, quicker)
+        if not every:
+            return replace(conversion, graph=best)
+        before, notes = _accuracy(conversion), []
+        for operators in dict.fromkeys((every, *(frozenset({operator}) for operator in sorted(every)))):
+            found = realised_graph(best, target, _of(operators, quicker))
+            after = _accuracy(replace(conversion, graph=found))
+            gained = min((after[name] - before[name] for name in before if name in after), default=0.0)
+            note = f"{' and '.join(sorted(operators))} on the array: {gained:+.1f} dB at the outputs"
+            if gained >= -MOST_LOST_DB:
+                notes.append(note)
+                best = found
+                break
+            notes.append(f"{note}, so not taken")
+    for note in notes:
+        console.note(note)
+    return replace(conversion, graph=best, notes=(*conversion.notes, *notes))
 
 
-def vectors_as_recorded(vectors: TestVectors, document: ScheduleDocument) -> TestVectors:
-    """The vectors, of a conversion that has the layers of a schedule in place of host operators."""
+def conversion_as_recorded(conversion: Conversion, document: ScheduleDocument) -> Conversion:
+    """The conversion with the layers of a schedule in place of host operators."""
     known = {(layer.name, layer.op) for layer in document.layers}
 
     def recorded(_: Graph, realised: Realised) -> bool:
         return all((layer.name, layer.op) in known for layer in realised.layers)
 
-    return _with_graph(vectors, realised_graph(vectors.conversion.graph, document.target, recorded))
+    return replace(conversion, graph=realised_graph(conversion.graph, document.target, recorded))
 
 
-def _with_graph(vectors: TestVectors, graph: Graph, *notes: str) -> TestVectors:
-    conversion = vectors.conversion
-    return replace(vectors, conversion=replace(conversion, graph=graph, notes=(*conversion.notes, *notes)))
+def _of(operators: Set[str], wanted: Wanted) -> Wanted:
+    """What is wanted in place of some operators."""
+    return lambda graph, found: graph.by_name[found.replaced[0]].op in operators and wanted(graph, found)
 
 
-def _accuracy(vectors: TestVectors) -> dict[str, float]:
+def _changes(graph: Graph, target: Target, wanted: Wanted) -> frozenset[str]:
+    """Operators in whose place something is wanted."""
+    operators = set()
+
+    def look(graph: Graph, found: Realised) -> bool:
+        if wanted(graph, found):
+            operators.add(graph.by_name[found.replaced[0]].op)
+        return False
+
+    realised_graph(graph, target, look)
+    return frozenset(operators)
+
+
+def _accuracy(conversion: Conversion) -> dict[str, float]:
     """Signal to noise of every output of the integers, in dB."""
     from fadiff.converter.check.reference import integer_reference, reference_session
 
-    graph = vectors.conversion.graph
+    graph = conversion.graph
     with scratch_folder() as scratch:
         folder = scratch if is_large(graph) else None
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
-        found = output_accuracy(vectors, reference_session(reference, folder))
+        found = output_accuracy(make_vectors(conversion, None, 0), reference_session(reference, folder))
     return {one.output: one.sqnr_db for one in found.outputs if one.sqnr_db is not None}

@@ -12,6 +12,7 @@ from fadiff.errors import InputError
 from fadiff.keywords import ModelKeywords
 from fadiff.model_file import model_file
 from fadiff.pipeline import ModelOptions, as_target, read_model, with_keywords
+from fadiff.realised import realised_conversion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +71,9 @@ def accuracy(
     name = metric or ("top1" if labels.dtype.kind in "iu" else "mse")
     measure = metric_of(name)
     with model_file(model, example_inputs) as file:
-        conversion = read_model(file, as_target(target), with_keywords(ModelOptions(), plain), console)
+        hardware = as_target(target)
+        conversion = read_model(file, hardware, with_keywords(ModelOptions(), plain), console)
+        conversion = realised_conversion(conversion, hardware, console)
     vectors = make_vectors(conversion, data, seed=0)
     for warning in vectors.warnings:
         console.warn(warning)

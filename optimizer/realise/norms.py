@@ -67,7 +67,7 @@ def _root_mean_square(
         row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
     )
     core = HostLayer(f"{layer.name}.root", root, (products.name,), (factors.name,))
-    return Realised((layer.name,), (*squares, core, product), (products, factors, weight))
+    return Realised((layer.name,), (*squares, core, product), (products, factors, weight), exact=False)
 
 
 def _layer_norm(
@@ -118,7 +118,7 @@ def _layer_norm(
         row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
     )
     tensors = (products, ones, sums, factors, beside, weight)
-    return Realised((layer.name,), (*squares, total, core, product), tensors)
+    return Realised((layer.name,), (*squares, total, core, product), tensors, exact=False)
 
 
 def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:

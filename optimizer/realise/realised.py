@@ -17,6 +17,8 @@ class Realised:
     """In order of execution: where the last of those stood."""
     tensors: tuple[Tensor, ...]
     """That they bring along."""
+    exact: bool
+    """Whether they compute the same integers."""
 
 
 def with_realised(graph: Graph, realised: Realised) -> Graph:

@@ -41,7 +41,7 @@ def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised
         scale=float(np.float32(reader.scale / (out.scale or 1.0))),
         row_scale=View(factors.name, view.offset // length, (g, n, h, w, 0)),
     )
-    return Realised((layer.name, reader.name), (core, product), (table, e, factors))
+    return Realised((layer.name, reader.name), (core, product), (table, e, factors), exact=False)
 
 
 def _reads_rows(reader: TensorCoreLayer, tensor: str, length: int) -> bool:

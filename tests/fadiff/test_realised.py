@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import fadiff
+from fadiff.console import Console
 from fadiff.costmodel.target.target import load_target
-from fadiff.realised import realised_vectors
-from fadiff.vectors import make_vectors
+from fadiff.realised import realised_conversion
 
 ROWS, WIDTH = 80, 96
 
@@ -46,16 +46,25 @@ def test_compiled_on_the_array_and_read_back(model: Path, tmp_path: Path) -> Non
     kinds = {layer.op for layer in result.document.layers}
     assert {"exponentials", "moments"} <= kinds and not kinds & {"softmax", "layer_norm"}
     assert result.verification is not None and result.verification.bit_exact
-    assert any("scale per row" in note for note in result.document.conversion.notes)
+    assert any("layer_norm and softmax on the array" in note for note in result.document.conversion.notes)
     again = fadiff.compile(model, tmp_path / "again", schedule=tmp_path / "out" / "schedule.json")
     assert again.document.layers == result.document.layers
 
 
 def test_what_costs_accuracy_stays_on_the_core(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversion = fadiff.converter.convert(model)
-    vectors = make_vectors(conversion, None, 0)
+    conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
     monkeypatch.setattr("fadiff.realised.MOST_LOST_DB", -100.0)  # every way loses too much then
-    console = fadiff.console.Console(verbosity=-1)
-    kept = realised_vectors(vectors, load_target("gemmini-default"), console).conversion
+    kept = realised_conversion(conversion, target, Console(verbosity=-1))
     assert kept.graph is conversion.graph
-    assert "stay on the core" in kept.notes[-1]
+    assert [note.rpartition(", ")[2] for note in kept.notes[-3:]] == ["so not taken"] * 3
+
+
+def test_one_operator_that_costs_accuracy_leaves_the_other(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A softmax whose exponentials are coarse."""
+    conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
+    monkeypatch.setattr("fadiff.optimizer.realise.softmax.EXPONENTIAL", 3)
+    found = realised_conversion(conversion, target, Console(verbosity=-1))
+    kinds = {layer.op for layer in found.graph.layers}
+    assert {"moments", "softmax"} <= kinds and "exponentials" not in kinds
