@@ -10,6 +10,7 @@ import onnx
 from fadiff.converter.contrib import expand_contrib
 from fadiff.converter.decompose import decompose
 from fadiff.converter.decompose.tables import tabulate
+from fadiff.converter.decompose.unused import drop_unused
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
@@ -88,6 +89,10 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
     written = decompose(model, program, samples)
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
+        model = normalise(file, model)
+        program = program_of(model, weights)
+    if not imported.scales and not weights and (unused := drop_unused(model, program)):
+        notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
         model = normalise(file, model)
         program = program_of(model, weights)
     if apart := weights.requantised:
