@@ -76,7 +76,7 @@ def test_what_somebody_reads_whole_stays(tmp_path: Path) -> None:
 
 
 def test_parts_that_are_joined_and_parted_again_pass_by(tmp_path: Path) -> None:
-    """As a detector joins logits of boxes and classes to split them at once: neither sets the other's scale."""
+    """As a detector joins logits of boxes and classes: neither sets the other's scale."""
     nodes = [
         helper.make_node("MatMul", ["x", "v"], ["a"]),
         helper.make_node("MatMul", ["x", "w"], ["b"]),

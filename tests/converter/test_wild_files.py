@@ -171,7 +171,7 @@ def test_weights_that_are_outputs_without_a_type(tmp_path: Path) -> None:
         ("y = com.microsoft.nchwc.ReorderInput (x)", "one kind of processor; save the model with"),
         ("y = com.microsoft.extensions.DecodeImage (x)", "do this step outside of the model"),
         ("y = com.microsoft.BeamSearch (x)", "generates a sequence by a search; convert the decoder"),
-        ("y = ai.onnx.ml.Scaler (x)", "no neural network operator; do this step outside"),
+        ("y = ai.onnx.ml.Imputer (x)", "no neural network operator; do this step outside"),
         ("y = RequantShift (x)", "it is no operator of ONNX: export the model without the tool"),
     ],
 )
