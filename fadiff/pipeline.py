@@ -140,7 +140,7 @@ def compile(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
-    from fadiff.realised import conversion_as_recorded, realised_conversion
+    from fadiff.realised import conversion_as_recorded, realised_conversion, realised_exactly
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors
 
@@ -156,7 +156,7 @@ def compile(
         hardware = given.target if given else as_target(target)
         conversion = read_model(file, hardware, reading, console)
         if given is not None:
-            conversion = conversion_as_recorded(conversion, given)
+            conversion, graph = conversion_as_recorded(conversion, given)
         elif search.is_executed:
             conversion = realised_conversion(conversion, hardware, console)
         inputs = Path(reading.test_inputs) if reading.test_inputs else _beside(file, ".inputs.npz")
@@ -165,12 +165,16 @@ def compile(
         for warning in vectors.warnings:
             console.warn(warning)
         if given is None:
+            if search.is_executed:
+                fusion = search.fusion and search.method != "layerwise"
+                conversion = realised_exactly(conversion, hardware, fusion=fusion, console=console)
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
-            vectors = replace(vectors, conversion=conversion)  # (with the search's notes)
+            # with the search's notes; layers of the same bits are checked against those that they replace
+            vectors = replace(vectors, conversion=replace(conversion, graph=vectors.conversion.graph))
             decision, described = found.schedule, partial(describe_search, found)
         else:
             with naming(str(schedule)):
-                decision = schedule_from_document(given, conversion.graph)
+                decision = schedule_from_document(given, graph)
             described = partial(_describe_given, given, decision)
         document = described(front_end_record(vectors, console))
         folder = OutputFolder(work)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer
+from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.realise.channel_products import realised_channel_product
+from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.norms import realised_norm
 from fadiff.optimizer.realise.realised import Realised, with_realised
 from fadiff.optimizer.realise.softmax import realised_softmax
+from fadiff.optimizer.realise.sums import realised_sum
 from fadiff.optimizer.search import optimize
 
 Realisation = Callable[[Graph, HostLayer, Target], Realised | None]
@@ -18,16 +23,23 @@ Realisation = Callable[[Graph, HostLayer, Target], Realised | None]
 Wanted = Callable[[Graph, Realised], bool]
 """Whether layers are to take the place of those in a graph."""
 
-REALISATIONS: tuple[Realisation, ...] = (realised_norm, realised_softmax)
-"""Of a layer the first that is wanted counts."""
+EXACT: tuple[Realisation, ...] = (realised_sum, realised_channel_product, realised_max_pool)
+"""The same bits."""
+CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax)
+"""As near to the float function, with other roundings."""
 
 
-def realised_graph(graph: Graph, target: Target, wanted: Wanted) -> Graph:
-    """The graph with other layers in place of every host operator for which they are wanted."""
+def realised_graph(
+    graph: Graph, target: Target, realisations: Sequence[Realisation], wanted: Wanted
+) -> Graph:
+    """The graph with other layers in place of every host operator for which they are wanted.
+
+    Of several realisations of a layer the first that is wanted counts.
+    """
     for layer in graph.layers:
         if not isinstance(layer, HostLayer) or graph.by_name.get(layer.name) is not layer:
             continue
-        for realisation in REALISATIONS:
+        for realisation in realisations:
             realised = realisation(graph, layer, target)
             if realised is not None and wanted(graph, realised):
                 graph = with_realised(graph, realised)
@@ -35,33 +47,53 @@ def realised_graph(graph: Graph, target: Target, wanted: Wanted) -> Graph:
     return graph
 
 
-def quicker_on(target: Target) -> Wanted:
-    """Wanted are layers whose programs, each layer alone, take fewer cycles by the clock."""
-    known: dict[object, bool] = {}
+@dataclass(frozen=True)
+class Taken:
+    """A realisation that a graph has, and the cycles of its layers and of those before, each alone."""
 
-    def wanted(graph: Graph, realised: Realised) -> bool:
-        before, after = [graph.by_name[name] for name in realised.replaced], realised.layers
-        names = (name for layer in before for name in (*layer.inputs, *layer.outputs))
+    realised: Realised
+    before: float
+    after: float
+
+
+@dataclass
+class Quicker:
+    """Wanted are layers whose programs, each layer alone, take fewer cycles by the clock.
+
+    Pools that the stores of a convolution do take none, if layers may be fused.
+    """
+
+    target: Target
+    fusion: bool = True
+    taken: list[Taken] = field(default_factory=list)
+    _known: dict[object, tuple[float, float]] = field(default_factory=dict)
+
+    def __call__(self, graph: Graph, realised: Realised) -> bool:
+        """Whether they are wanted in a graph."""
+        replaced, layers = [graph.by_name[name] for name in realised.replaced], realised.layers
+        names = (name for layer in replaced for name in (*layer.inputs, *layer.outputs))
         shapes = tuple(graph.tensors[name].shape for name in names)
-        key = (tuple(map(_kind, before)), tuple(map(_kind, after)), shapes)
-        if key not in known:
+        key = (tuple(map(_kind, replaced)), tuple(map(_kind, layers)), shapes)
+        if key not in self._known:
             changed = with_realised(graph, realised)
-            known[key] = _cycles(changed, after, target) < _cycles(graph, before, target)
-        return known[key]
+            self._known[key] = self._cycles(graph, replaced), self._cycles(changed, layers)
+        before, after = self._known[key]
+        if after < before:
+            self.taken.append(Taken(realised, before, after))
+        return after < before
 
-    return wanted
+    def _cycles(self, graph: Graph, layers: Sequence[Layer]) -> float:
+        """Of the layers alone, by the clock, as they would be issued."""
+        if self.fusion:
+            layers = [layer for layer in layers if convolution_of(graph, layer) is None]
+        written = {name for layer in layers for name in layer.outputs}
+        read = dict.fromkeys(name for layer in layers for name in layer.inputs)
+        given = [name for name in read if name not in written and not graph.tensors[name].constant]
+        tensors = {name: graph.tensors[name] for name in (*read, *written)}
+        part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
+        schedule = optimize(part, self.target, method="layerwise").schedule
+        return sum(program_cycles(with_issues(schedule, None, "edp", residency=False)).values())
 
 
 def _kind(layer: Layer) -> object:
     return layer.operator if isinstance(layer, HostLayer) else layer.dims
-
-
-def _cycles(graph: Graph, layers: Sequence[Layer], target: Target) -> float:
-    """Of the layers alone, by the clock, as they would be issued."""
-    written = {name for layer in layers for name in layer.outputs}
-    read = dict.fromkeys(name for layer in layers for name in layer.inputs)
-    given = [name for name in read if name not in written and not graph.tensors[name].constant]
-    tensors = {name: graph.tensors[name] for name in (*read, *written)}
-    part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
-    schedule = optimize(part, target, method="layerwise").schedule
-    return sum(program_cycles(with_issues(schedule, None, "edp", residency=False)).values())

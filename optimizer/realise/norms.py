@@ -16,6 +16,7 @@ from fadiff.converter.ir.host import InverseRoot, LayerNorm, Moments, Rows
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 
+_FORM = "product with a scale per row"
 _LEAST_BLOCK = 4
 """Channels in which the second tap holds mean and deviation, each in two parts."""
 
@@ -67,7 +68,7 @@ def _root_mean_square(
         row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
     )
     core = HostLayer(f"{layer.name}.root", root, (products.name,), (factors.name,))
-    return Realised((layer.name,), (*squares, core, product), (products, factors, weight), exact=False)
+    return Realised(_FORM, (layer.name,), (*squares, core, product), (products, factors, weight))
 
 
 def _layer_norm(
@@ -118,7 +119,7 @@ def _layer_norm(
         row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
     )
     tensors = (products, ones, sums, factors, beside, weight)
-    return Realised((layer.name,), (*squares, total, core, product), tensors, exact=False)
+    return Realised(_FORM, (layer.name,), (*squares, total, core, product), tensors)
 
 
 def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:

@@ -11,14 +11,14 @@ from fadiff.converter.ir.graph import Graph, Layer, Tensor
 class Realised:
     """What takes the place of some layers."""
 
+    form: str
+    """In words, for people: "product with ones"."""
     replaced: tuple[str, ...]
     """Names of layers, in graph order."""
     layers: tuple[Layer, ...]
     """In order of execution: where the last of those stood."""
     tensors: tuple[Tensor, ...]
     """That they bring along."""
-    exact: bool
-    """Whether they compute the same integers."""
 
 
 def with_realised(graph: Graph, realised: Realised) -> Graph:

@@ -41,7 +41,8 @@ def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised
         scale=float(np.float32(reader.scale / (out.scale or 1.0))),
         row_scale=View(factors.name, view.offset // length, (g, n, h, w, 0)),
     )
-    return Realised((layer.name, reader.name), (core, product), (table, e, factors), exact=False)
+    replaced = (layer.name, reader.name)
+    return Realised("product with a scale per row", replaced, (core, product), (table, e, factors))
 
 
 def _reads_rows(reader: TensorCoreLayer, tensor: str, length: int) -> bool:

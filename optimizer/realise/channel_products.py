@@ -1,0 +1,92 @@
+"""A factor for each channel (squeeze-excite) as a product with a diagonal, which the core writes every time.
+
+Channels come in blocks as wide as the array; the blocks lie one after the other, zeros and all.
+"""
+
+from __future__ import annotations
+
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.host import Binary, Copy, Fill
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.realise.realised import Realised
+
+
+def realised_channel_product(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+    """A fill and a copy for the diagonal, and a product, or two where the last block is not whole.
+
+    None: no product of a dense tensor [images, pixels, channels] and one [images, channels], in either order.
+    """
+    operator, out = layer.operator, graph.tensors[layer.outputs[0]]
+    if not isinstance(operator, Binary) or operator.function != "mul" or out.dtype != target.element_type:
+        return None
+    found = _operands(operator.loops)
+    if found is None or len(set(layer.inputs)) < 2 or graph.tensors[layer.inputs[0]].dtype != out.dtype:
+        return None
+    (images, pixels, channels), at = found
+    x, factors = layer.inputs[at], layer.inputs[1 - at]
+    places = (
+        operator.loops.inputs[at].offset,
+        operator.loops.inputs[1 - at].offset,
+        operator.loops.output.offset,
+    )
+    side = target.side
+    blocks, rest = divmod(channels, side)
+    parts = [
+        (count, block, first)
+        for count, block, first in ((blocks, side, 0), (1, rest, blocks * side))
+        if count * block
+    ]
+    scale = graph.tensors[factors].scale
+    diagonal = Tensor(f"{layer.name}.diagonal", (images, channels, side), out.dtype, scale)
+    written: list[Layer] = [HostLayer(f"{diagonal.name}.zeros", Fill(0), (), (diagonal.name,))]
+    products: list[Layer] = []
+    for count, block, first in parts:
+        vector, spread = (
+            Access(places[1] + first, (channels, block, 1)),
+            (channels * side, side * block, side + 1),
+        )
+        loops = Loops((images, count, block), (vector,), Access(first * side, spread))
+        suffix = f".{first}" if first else ""
+        written.append(HostLayer(f"{diagonal.name}{suffix}", Copy(loops), (factors,), (diagonal.name,)))
+        for image in range(images):
+            at_first = image * pixels * channels + first
+            number = f".{len(products)}" if products else ""
+            products.append(
+                TensorCoreLayer(
+                    f"{layer.name}{number}",
+                    "bmm",
+                    Dims(G=count, P=pixels, K=block, C=block),
+                    View(x, places[0] + at_first, (block, 0, channels, 0, 1)),
+                    View(diagonal.name, (image * channels + first) * side, (side * block, 0, 0, side, 1)),
+                    View(out.name, places[2] + at_first, (block, 0, channels, 0, 1)),
+                    (pixels, 1),
+                    activation=operator.activation,
+                    scale=operator.scale,
+                    onnx_nodes=layer.onnx_nodes,
+                )
+            )
+    return Realised("product with a diagonal", (layer.name,), (*written, *products), (diagonal,))
+
+
+def _operands(loops: Loops) -> tuple[tuple[int, int, int], int] | None:
+    """Images, pixels and channels, and which input has them all; the other has a factor for each channel."""
+    shape = (1,) * (3 - len(loops.shape)) + loops.shape
+    if len(shape) != 3:
+        return None
+    images, pixels, channels = shape
+    image, vector = (pixels * channels, channels, 1), (channels, 0, 1)
+
+    def walks(access: Access, wanted: tuple[int, int, int]) -> bool:
+        strides = (0,) * (3 - len(access.strides)) + access.strides
+        return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+    for at in (0, 1):
+        if (
+            walks(loops.inputs[at], image)
+            and walks(loops.output, image)
+            and walks(loops.inputs[1 - at], vector)
+        ):
+            return (images, pixels, channels), at
+    return None

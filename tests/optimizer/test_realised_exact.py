@@ -1,0 +1,164 @@
+"""Host operators on the array: the bits of ONNX Runtime's run of the integers before, bytes as predicted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.host import Activation, Binary, GlobalAveragePool, MaxPool, PoolWindow, Reduce, Rows
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.realise.choice import EXACT, Quicker, realised_graph
+from fadiff.optimizer.search import optimize
+from tests.emitters.gemmini.executed import Case, check, random_inputs
+
+SIDES = [8, 16, 32]
+
+
+def target_of(side: int) -> Target:
+    """A small Gemmini."""
+    return load_target("gemmini-small").model_copy(update={"side": side})
+
+
+def global_mean(images: int, pixels: int, channels: int) -> Graph:
+    builder = GraphBuilder("mean")
+    x = builder.input("x", (images, pixels, pixels, channels), scale=0.1)
+    y = builder.tensor("y", (images, 1, 1, channels), scale=0.1)
+    builder.host("mean", GlobalAveragePool(float(np.float32(3.7 / pixels**2))), (x,), (y,))
+    return builder.build((y,))
+
+
+def row_sums(outer: int, length: int, inner: int) -> Graph:
+    builder = GraphBuilder("sums")
+    x = builder.input("x", (outer, length, inner), scale=0.1)
+    y = builder.tensor("y", (outer, inner), scale=0.1)
+    builder.host(
+        "sum", Reduce(Rows(outer, length, inner), "sum", float(np.float32(2.9 / length))), (x,), (y,)
+    )
+    return builder.build((y,))
+
+
+def gate(
+    images: int, pixels: int, channels: int, activation: Activation = "none", *, first: bool = False
+) -> Graph:
+    """x[n, p, c] * factor[n, c], or the factor first."""
+    builder = GraphBuilder("gate")
+    x = builder.input("x", (images, pixels, channels), scale=0.1)
+    factors = builder.input("f", (images, channels), scale=0.1)
+    y = builder.tensor("y", (images, pixels, channels), scale=0.1)
+    image = Access(0, (pixels * channels, channels, 1))
+    accesses = (image, Access(0, (channels, 0, 1)))
+    loops = Loops((images, pixels, channels), accesses[::-1] if first else accesses, image)
+    operator = Binary(loops, "mul", 1.0, 1.0, float(np.float32(0.0123)), activation)
+    builder.host("gate", operator, (factors, x) if first else (x, factors), (y,))
+    return builder.build((y,))
+
+
+def pool(
+    image: tuple[int, int, int, int], window: PoolWindow, out: tuple[int, int], dtype: str = "int8"
+) -> Graph:
+    """Of an input."""
+    builder = GraphBuilder("pool")
+    scale = 0.1 if dtype == "int8" else None
+    x = builder.input("x", image, dtype, scale=scale)  # type: ignore[arg-type]
+    y = builder.tensor("y", (image[0], *out, image[3]), dtype, scale)  # type: ignore[arg-type]
+    builder.host("pool", MaxPool(window), (x,), (y,))
+    return builder.build((y,))
+
+
+def square(kernel: int, stride: int, pad: int = 0) -> PoolWindow:
+    return PoolWindow((kernel, kernel), (stride, stride), (1, 1), (pad, pad, pad, pad))
+
+
+def two_readers() -> Graph:
+    """A convolution with a ReLU whose output a pool with padding reads, and the network's user."""
+    builder = GraphBuilder("skip")
+    x = builder.input("x", (1, 9, 9, 5), scale=0.1)
+    weights = np.random.default_rng(3).integers(-50, 50, (1, 1, 1, 5, 12)).astype(np.int8)
+    weight = builder.tensor("w", weights.shape, scale=0.01, data=weights)
+    y = builder.tensor("y", (1, 9, 9, 12), scale=0.1)
+    z = builder.tensor("z", (1, 5, 5, 12), scale=0.1)
+    builder.tensor_core(
+        TensorCoreLayer(
+            "conv",
+            "conv",
+            Dims(K=12, C=5, P=9, Q=9),
+            View(x, 0, (0, 405, 45, 5, 1)),
+            View(weight, 0, (60, 60, 60, 12, 1)),
+            View(y, 0, (0, 972, 108, 12, 1)),
+            (9, 9),
+            activation="relu",
+        )
+    )
+    builder.host("pool", MaxPool(square(3, 2, 1)), (y,), (z,))
+    return builder.build((y, z))
+
+
+GRAPHS = {
+    "global mean": (global_mean(2, 5, 35), {"bmm"}),
+    "sums of rows": (row_sums(21, 40, 1), {"gemm"}),
+    "sums of columns": (row_sums(3, 29, 37), {"bmm"}),
+    "gate of whole blocks": (gate(1, 19, 64), {"bmm", "fill", "copy"}),
+    "ragged gates of two images": (gate(2, 19, 37, "relu"), {"bmm", "fill", "copy"}),
+    "factors first, fewer channels than rows": (gate(1, 21, 5, first=True), {"bmm", "fill", "copy"}),
+    "pool": (pool((2, 10, 10, 21), square(2, 2), (5, 5)), {"depthwise", "max_pool"}),
+    "pool of overlapping windows": (pool((1, 9, 9, 37), square(3, 2), (4, 4)), {"depthwise", "max_pool"}),
+    "pool with padding of values of either sign": (
+        pool((1, 9, 9, 19), square(3, 2, 1), (5, 5)),
+        {"fill", "copy", "depthwise", "max_pool"},
+    ),
+    "pool past the edge": (
+        pool((1, 10, 10, 16), square(3, 2), (5, 5)),
+        {"fill", "copy", "depthwise", "max_pool"},
+    ),
+    "pool behind a convolution with another reader": (two_readers(), {"conv", "depthwise", "max_pool"}),
+}
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_same_bits_and_predicted_bytes(name: str, side: int) -> None:
+    """In C, with the fusion that the search finds, against the graph before."""
+    graph, ops = GRAPHS[name]
+    target = target_of(side)
+    realised = realised_graph(graph, target, EXACT, Quicker(target))
+    assert {layer.op for layer in realised.layers} == ops
+    inputs = random_inputs(graph)
+    before, after = run_reference(graph, inputs), run_reference(realised, inputs)
+    for tensor, values in before.items():
+        np.testing.assert_array_equal(after[tensor], values, err_msg=tensor)
+    schedule = with_issues(optimize(realised, target, method="exact").schedule, None, "edp", residency=False)
+    check(Case(schedule))
+    for layer in realised.layers:  # (a pool left to the core would take longer than before)
+        assert layer.op != "max_pool" or len(schedule.group_of[layer.name].layers) > 1
+
+
+def test_what_has_no_other_form_stays() -> None:
+    """Windows that the store path cannot pool, sums of floats, products of whole tensors, factors of rows."""
+    wide = pool((1, 9, 9, 8), square(5, 2), (3, 3))
+    floats = global_mean(1, 4, 8)
+    floats = Graph(
+        "floats",
+        {name: type(t)(t.name, t.shape, "float32") for name, t in floats.tensors.items()},
+        floats.layers,
+        floats.inputs,
+        floats.outputs,
+    )
+    builder = GraphBuilder("rows")
+    x, f = builder.input("x", (8, 8), scale=0.1), builder.input("f", (8,), scale=0.1)
+    y = builder.tensor("y", (8, 8), scale=0.1)
+    loops = Loops((8, 8), (Access(0, (8, 1)), Access(0, (1, 0))), Access(0, (8, 1)))
+    builder.host("rows", Binary(loops, "mul", 1.0, 1.0, 0.01), (x, f), (y,))
+    for graph in (wide, floats, builder.build((y,))):
+        target = load_target("gemmini-fp32") if graph is floats else target_of(16)
+        assert realised_graph(graph, target, EXACT, lambda *_: True) is graph
+
+
+def test_pools_stay_where_nothing_is_fused() -> None:
+    graph = GRAPHS["pool"][0]
+    assert realised_graph(graph, target_of(16), EXACT, Quicker(target_of(16), fusion=False)) is graph
