@@ -82,8 +82,8 @@ def _notes(graph: Graph, taken: Sequence[Taken]) -> list[str]:
 
 
 def conversion_as_recorded(conversion: Conversion, document: ScheduleDocument) -> tuple[Conversion, Graph]:
-    """The conversion with the layers of a schedule in place of host operators, but for those of the same bits;
-    and the graph with these, too."""
+    """The conversion with the layers of a schedule in place of host operators, but for those of the same
+    bits; and the graph with these, too."""
     known = {(layer.name, layer.op) for layer in document.layers}
 
     def recorded(_: Graph, realised: Realised) -> bool:
