@@ -102,7 +102,7 @@ class Sample:
 
 
 def samples(measured: Path, target: str) -> list[Sample]:
-    """Every program measured on a target with the schedule that it had then."""
+    """Every program measured on a target with the schedule that it had then, held-out ones apart."""
     found, decisions = [], read_decisions(measured.with_name(SCHEDULES.name))
     for row in read_rows(measured):
         if row.decision in decisions and row.target == target:

@@ -5,10 +5,11 @@ numbers only).  With --run, the programs that it lacks are measured: COMMAND get
 with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every program is measured as it is
 emitted, with the core issuing every move and product, and by the automatically tiled calls of gemmini.h.  A
 program that is scheduled otherwise than when it was measured counts as missing, and is compared as `earlier`.
-Whole networks are programs, too, if they are named; their cycles are kept apart (benchmarks/whole_networks).
+Rows name the SoC that was simulated; held-out programs are those that no model may be fitted to.  Whole
+networks are programs, too, if they are named; their cycles are kept apart (benchmarks/whole_networks).
 
 python -m benchmarks rtl
-python -m benchmarks rtl --targets gemmini-default --run './simulate {firmware}'
+python -m benchmarks rtl --soc dualcore-small --targets gemmini-default --run './simulate {firmware}'
 python -m benchmarks rtl resnet18 --measured benchmarks/whole_networks/rtl_measured.csv
 """
 
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from scipy.stats import spearmanr
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
 from benchmarks.rtl_networks import NETWORKS, SECONDS, network_file
-from benchmarks.rtl_programs import PROGRAMS, kind_of, model
+from benchmarks.rtl_programs import MORE, PROGRAMS, is_held_out, kind_of, model
 from benchmarks.rtl_schedules import (
     SCHEDULES,
     Decisions,
@@ -58,6 +59,9 @@ from fadiff.vectors import Arrays
 
 MEASURED = Path(__file__).parent / "rtl_measured.csv"
 TARGETS = "gemmini-default,gemmini-large"
+TIMED = {"sources-2025": PROGRAMS, "dualcore-small": MORE}
+"""Programs timed on each SoC: Gemmini's sources of 2025, elaborated for both targets, and a public
+generated SoC of 16 x 16 (docs/gemmini-h.md)."""
 LIBRARY = "gemmini.h"
 """Stands for the decision where gemmini.h's automatically tiled calls decide."""
 
@@ -72,6 +76,17 @@ class Row:
     """Digest of the schedule, since other decisions make another program; or LIBRARY."""
     cold: int
     warm: int
+    soc: str = "sources-2025"
+    """One of TIMED."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What one program is measured once for."""
+        return self.soc, self.target, self.program, self.decision
+
+
+COLUMNS = ("soc", "target", "kind", "use", "program", "decision", "cold", "warm")
+"""Of the table; `kind` and `use` (fitted, held-out or whole network) follow from the program."""
 
 
 @dataclass(frozen=True)
@@ -97,25 +112,40 @@ def read_rows(path: Path) -> list[Row]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    names = [field.name for field in fields(Row)]
-    if any(set(line) != set(names) for line in lines):
-        raise InputError(f"{path}: needs the columns {', '.join(names)}")
+    if any(set(line) != set(COLUMNS) for line in lines):
+        raise InputError(f"{path}: needs the columns {', '.join(COLUMNS)}")
     return [
-        Row(line["target"], line["program"], line["decision"], int(line["cold"]), int(line["warm"]))
+        Row(
+            line["target"],
+            line["program"],
+            line["decision"],
+            int(line["cold"]),
+            int(line["warm"]),
+            line["soc"],
+        )
         for line in lines
     ]
+
+
+def use_of(program: str) -> str:
+    """What a row of it is for."""
+    if program in NETWORKS:
+        return "network"
+    return "held-out" if is_held_out(program) else "fitted"
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """The whole table, sorted, so that measuring again changes few lines."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in sorted(rows, key=_place))
+        for row in sorted(rows, key=_place):
+            writer.writerow({**asdict(row), "kind": kind_of(row.program), "use": use_of(row.program)})
 
 
-def _place(row: Row) -> tuple[str, int, str]:
-    return row.target, (*PROGRAMS, *NETWORKS).index(row.program), row.decision
+def _place(row: Row) -> tuple[int, str, int, str]:
+    place = (*PROGRAMS, *MORE, *NETWORKS).index(row.program)
+    return list(TIMED).index(row.soc), row.target, place, row.decision
 
 
 def converted(text: str, target: Target, scratch: Path) -> tuple[Conversion, Arrays]:
@@ -155,7 +185,7 @@ def digest(schedule: Schedule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
+def measure(prepared: Prepared, decision: str, run: str, scratch: Path, soc: str) -> Row:
     """Emit one of the schedules, have it run, and read the profile.
 
     Raises:
@@ -187,18 +217,18 @@ def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
         total=float(cost.latency_cycles),
         unit="cycles",
     )
-    return Row(prepared.target.name, prepared.text, decision, found.cold, found.warm)
+    return Row(prepared.target.name, prepared.text, decision, found.cold, found.warm, soc)
 
 
 def _measured(
-    prepared: Prepared, rows: Mapping[tuple[str, str, str], Row], kept: Decisions
+    prepared: Prepared, rows: Mapping[tuple[str, str, str, str], Row], kept: Decisions, soc: str
 ) -> Iterator[tuple[str, str, Schedule]]:
     """What was measured of a program: (name, decision, schedule), `earlier` where we decide otherwise now."""
     names = ("ours", "instructions")
     now = {decision: name for name, decision in zip(names, prepared.ours, strict=False)}
     graph = prepared.schedules[LIBRARY].graph
-    for target, text, decision in rows:
-        if (target, text) != (prepared.target.name, prepared.text) or decision == LIBRARY:
+    for *place, decision in rows:
+        if place != [soc, prepared.target.name, prepared.text] or decision == LIBRARY:
             continue
         if decision in now:
             yield now[decision], decision, prepared.schedules[decision]
@@ -224,15 +254,16 @@ def summary(predicted: Sequence[float], functional: Sequence[float], warm: Seque
 def main(arguments: list[str]) -> int:
     """Measure what is missing (with --run), then compare."""
     parser = command("rtl", __doc__)
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all but networks")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: those of the SoC")
+    parser.add_argument("--soc", choices=list(TIMED), default=next(iter(TIMED)), help="default: %(default)s")
     parser.add_argument("--targets", type=listed, default=TARGETS, help="comma-separated presets")
     parser.add_argument("--measured", type=Path, default=MEASURED, help=f"default: {MEASURED.name}")
     parser.add_argument("--run", metavar="COMMAND", help="measures; {firmware} is the folder to run")
     parser.add_argument("--instructions", action="store_true", help="also without hardware loops")
     options = parser.parse_args(arguments)
-    programs = options.programs or PROGRAMS
-    check_known(programs, (*PROGRAMS, *NETWORKS), "program")
-    rows = {(row.target, row.program, row.decision): row for row in read_rows(options.measured)}
+    soc, programs = options.soc, options.programs or TIMED[options.soc]
+    check_known(programs, (*PROGRAMS, *MORE, *NETWORKS), "program")
+    rows = {row.key: row for row in read_rows(options.measured)}
     schedules = options.measured.with_name(SCHEDULES.name)
     kept = read_decisions(schedules)
     predicted, functional, warm, ratios = [], [], [], []
@@ -242,21 +273,21 @@ def main(arguments: list[str]) -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 prepared = prepare(text, target, Path(scratch), instructions=options.instructions)
                 for decision in prepared.schedules:
-                    if options.run and (target.name, text, decision) not in rows:
+                    if options.run and (soc, target.name, text, decision) not in rows:
                         try:
-                            row = measure(prepared, decision, options.run, Path(scratch))
+                            row = measure(prepared, decision, options.run, Path(scratch), soc)
                         except MeasurementError as error:
                             print(f"not measured: {target.name} {text}: {error}", file=sys.stderr)
                             continue
-                        rows[target.name, text, decision] = row
+                        rows[row.key] = row
                         write_rows(options.measured, rows.values())
                         if decision != LIBRARY:
                             kept[decision] = decision_of(prepared.schedules[decision])
                             write_decisions(kept, schedules)
-                library = rows.get((target.name, text, LIBRARY))
-                missing += (target.name, text, next(iter(prepared.schedules))) not in rows
-                for name, decision, schedule in _measured(prepared, rows, kept):
-                    found = rows[target.name, text, decision]
+                library = rows.get((soc, target.name, text, LIBRARY))
+                missing += (soc, target.name, text, next(iter(prepared.schedules))) not in rows
+                for name, decision, schedule in _measured(prepared, rows, kept, soc):
+                    found = rows[soc, target.name, text, decision]
                     ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
                     predicted.append(sum(program_cycles(schedule).values()))
                     functional.append(ran.counts.cycles)
@@ -266,7 +297,8 @@ def main(arguments: list[str]) -> int:
                         ratios.append(found.warm / library.warm)
                         ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
                     print(
-                        f"{target.name:<16} {kind_of(text):<12} {text:<42} {name:<12} rtl {found.warm:>9,} "
+                        f"{target.name:<16} {use_of(text):<8} {kind_of(text):<18} {text:<42} {name:<12} "
+                        f"rtl {found.warm:>9,} "
                         f"predicted {predicted[-1] / found.warm:5.2f} "
                         f"functional {functional[-1] / found.warm:5.2f} {ratio}",
                         flush=True,

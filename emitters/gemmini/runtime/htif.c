@@ -9,13 +9,37 @@
 volatile uint64_t tohost __attribute__((aligned(64)));
 volatile uint64_t fromhost __attribute__((aligned(64)));
 
+/* A line, or a part of one, which the host reads from memory at once: a call of it takes long on RTL. */
+static char line[256];
+static uint64_t length;
+
+/* System call `write` of the lines to standard output; memory holds its number and arguments. */
+static void flush(void)
+{
+    static volatile uint64_t call[8] __attribute__((aligned(64)));
+    if (length == 0) {
+        return;
+    }
+    call[0] = 64;
+    call[1] = 1;
+    call[2] = (uintptr_t)line;
+    call[3] = length;
+    __asm__ volatile("fence" ::: "memory");
+    fromhost = 0;
+    tohost = (uintptr_t)call;
+    while (fromhost == 0) {
+    }
+    fromhost = 0;
+    length = 0;
+}
+
 static int put(char c, FILE *file)
 {
     (void)file;
-    while (tohost != 0) {
-        fromhost = 0;
+    line[length++] = c;
+    if (c == '\n' || length == sizeof line) {
+        flush();
     }
-    tohost = UINT64_C(0x0101000000000000) | (unsigned char)c; /* device 1 (console), command 1 (write) */
     return c;
 }
 
@@ -27,9 +51,7 @@ __attribute__((used)) FILE *const stderr = &console;
 
 _Noreturn void _exit(int code)
 {
-    while (tohost != 0) {
-        fromhost = 0;
-    }
+    flush();
     for (;;) {
         tohost = (uint64_t)(unsigned int)code << 1 | 1;
     }

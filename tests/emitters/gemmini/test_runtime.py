@@ -60,3 +60,29 @@ def test_elements_round_to_even_and_saturate(tmp_path: Path) -> None:
     y = np.empty(len(x), np.int8)
     library.unit(x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), len(x))
     np.testing.assert_array_equal(y, np.clip(np.rint(x), -128, 127).astype(np.int8))
+
+
+def test_words_set_and_copy_what_bytes_would(tmp_path: Path) -> None:
+    """Every alignment of both sides, lengths around a word, and nothing beside them."""
+    folder = tmp_path / "words"
+    folder.mkdir()
+    names = ("-Dmemset=set_words", "-Dmemcpy=copy_words")
+    source = (RUNTIME / "words.c").read_text()
+    library = ctypes.CDLL(
+        str(compile_unit("gemmini-default", source, folder, "-shared", "-fPIC", "-fno-builtin", *names))
+    )
+    pointer = ctypes.c_void_p
+    library.set_words.argtypes = [pointer, ctypes.c_int, ctypes.c_size_t]
+    library.copy_words.argtypes = [pointer, pointer, ctypes.c_size_t]
+    source_bytes = np.arange(1, 65, dtype=np.uint8)
+    for to in range(8):
+        for nbytes in (*range(18), 40):
+            target = np.zeros(64, np.uint8)
+            library.set_words(target.ctypes.data + to, -3, nbytes)
+            expected = np.zeros(64, np.uint8)
+            expected[to : to + nbytes] = 253
+            np.testing.assert_array_equal(target, expected)
+            for start in range(8):
+                library.copy_words(target.ctypes.data + to, source_bytes.ctypes.data + start, nbytes)
+                expected[to : to + nbytes] = source_bytes[start : start + nbytes]
+                np.testing.assert_array_equal(target, expected)
