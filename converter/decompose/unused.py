@@ -174,10 +174,10 @@ class _Editor:
         ends = np.cumsum(sizes).tolist()
         spans = {(end - size, end): name for name, size, end in zip(node.inputs, sizes, ends, strict=True)}
         parts = [
-            (pick, output, spans.get((taken[0], taken[-1] + 1)) if taken else None)
+            (pick, output, spans.get((taken[0], taken[-1] + 1)))
             for pick in picks
             for output, taken in pick.indices
-            if not pick.drops_axis and len(taken) == taken[-1] + 1 - taken[0]
+            if not pick.drops_axis and taken == tuple(range(taken[0], taken[0] + len(taken)))
         ]
         if len(parts) < sum(len(pick.indices) for pick in picks) or any(part is None for *_, part in parts):
             return 0

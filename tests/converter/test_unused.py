@@ -91,3 +91,18 @@ def test_parts_that_are_joined_and_parted_again_pass_by(tmp_path: Path) -> None:
     conversion = convert(tmp_path / "m.onnx")
     assert [layer.op for layer in conversion.graph.layers] == ["gemm", "lookup", "gemm", "lookup"]
     assert compare(conversion, np.random.default_rng(0)).sqnr_db > 30
+
+
+def test_rows_of_a_joint_in_another_order_are_no_part(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"]),
+        helper.make_node("Concat", ["x", "t"], ["j"], axis=1),
+        helper.make_node("Gather", ["j", "order"], ["y"], axis=1),
+    ]
+    model = model_of(nodes, {"x": (2, 4)}, {"y": None}, {"order": ints(0, 2, 1, 3)})
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx")
+    feeds = {"x": weights(1, 2, 4)}
+    (expected,) = session(model).run(None, feeds)
+    (found,) = session(conversion.float_model).run(None, feeds)
+    np.testing.assert_array_equal(found, expected)
