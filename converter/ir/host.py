@@ -312,13 +312,13 @@ class InverseRoot(RowOperator):
 class Moments(RowOperator):
     """What a layer norm adds to each row before it divides, and a float32 for each row: 1 / deviation.
 
-    Inputs are rows of `width` elements, products of them as of `InverseRoot`, and their sums.  The output is
-    the rows again, then for each a row of moments, in units of the elements: mean to the nearest integer and
+    Inputs are products of rows of `width` elements as of `InverseRoot`, and their sums.  It writes the second
+    half of its output, a row of moments for each, in units of the elements: mean to the nearest integer and
     the rest in 16ths, deviation likewise, at the start of each `block` elements, whose others are 0.
     """
 
     op = "moments"
-    least_inputs = 3
+    least_inputs = 2
     width: int
     block: int
     part: float

@@ -199,7 +199,7 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
         case ops.Moments(width=width, block=block):
             of_row = (operator.part, operator.variance_scale, operator.epsilon, operator.steps)
             constants = map(float_literal, of_row)
-            read = (a.input(i) for i in range(3))
+            read = (a.input(i) for i in range(2))
             written = (a.at[name] for name in a.layer.outputs)
             return HostCall("moments", (rows, *read, *written, width, block, *constants))
         case ops.LogSoftmax(ratio=ratio, unit=unit):

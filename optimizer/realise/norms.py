@@ -12,7 +12,8 @@ import numpy as np
 
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-from fadiff.converter.ir.host import InverseRoot, LayerNorm, Moments, Rows
+from fadiff.converter.ir.host import Copy, InverseRoot, LayerNorm, Moments, Rows
+from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 
@@ -99,8 +100,11 @@ def _layer_norm(
     beside = Tensor(f"{layer.name}.moments", (2, rows, width), "int8", x.scale)
     constants = (1 / width, operator.variance_scale, operator.epsilon, 1 / scale)
     moments = Moments(Rows(rows, products.shape[1], 1), width, block, *map(_float32, constants))
-    read = (x.name, products.name, sums.name)
-    core = HostLayer(beside.name, moments, read, (beside.name, factors.name))
+    core = HostLayer(beside.name, moments, (products.name, sums.name), (beside.name, factors.name))
+    all_of_it = Access(0, (width, 1))
+    copy = HostLayer(
+        f"{layer.name}.rows", Copy(Loops((rows, width), (all_of_it,), all_of_it)), (x.name,), (beside.name,)
+    )
     step = max(float(np.abs(values).max()) for values in affine) / 127
     weights = _taps(affine[0] / step, affine[1] / step, block)
     weight = Tensor(
@@ -119,7 +123,7 @@ def _layer_norm(
         row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
     )
     tensors = (products, ones, sums, factors, beside, weight)
-    return Realised(_FORM, (layer.name,), (*squares, total, core, product), tensors)
+    return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors)
 
 
 def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:

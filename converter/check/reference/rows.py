@@ -48,9 +48,9 @@ def _squares(emit: Emit, products: str, rows: ops.Rows) -> str:
 
 
 def moments(emit: Emit, layer: HostLayer, operator: ops.Moments) -> None:
-    """The rows, then mean and deviation of each as integers and 16ths of the rest; 1 / deviation; float32."""
+    """Mean and deviation of each row as integers and 16ths of the rest; 1 / deviation; all in float32."""
     rows, width = operator.rows, operator.width
-    elements, products, sums = layer.inputs
+    products, sums = layer.inputs
 
     def number(value: float) -> str:
         return emit.constant(np.float32(value))
@@ -71,8 +71,8 @@ def moments(emit: Emit, layer: HostLayer, operator: ops.Moments) -> None:
         values += [emit.reshape(emit.cast(v, "int8"), (rows.outer, 1, 1)) for v in (whole, rest)]
     rest_of_block = np.zeros((rows.outer, 1, operator.block - len(values)), np.int8)
     block = emit.op("Concat", *values, emit.constant(rest_of_block), axis=2)
-    added = emit.reshape(emit.op("Tile", block, emit.ints([1, width // operator.block, 1])), (-1,))
-    emit.write_dense(layer.outputs[0], emit.op("Concat", emit.flat(elements), added, axis=0))
+    added = emit.op("Tile", block, emit.ints([1, width // operator.block, 1]))
+    emit.write(layer.outputs[0], added, rows.outer * width, (rows.outer, width), (width, 1))
 
 
 def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentials) -> tuple[str, str]:

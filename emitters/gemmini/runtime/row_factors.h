@@ -73,16 +73,14 @@ ALWAYS_INLINE void split(float value, int8_t *to)
     to[1] = (int8_t)nearest(rest * 16.0f);
 }
 
-/* The rows of `width` elements; then of each mean and deviation, split, at the start of each `block`; and
- * 1 / deviation.  The deviation in units of elements is at most 127. */
+/* Of every row of `width` elements mean and deviation, split, at the start of each `block` of a row in the second half
+ * of the output, and 1 / deviation.  The deviation in units of elements is at most 127. */
 static inline void moments(
-    const rows_t *rows, const elem_t *input, const int32_t *products, const int32_t *sums, elem_t *output,
-    float *factors, int32_t width, int32_t block, float part, float variance_scale, float epsilon, float steps)
+    const rows_t *rows, const int32_t *products, const int32_t *sums, elem_t *output, float *factors, int32_t width,
+    int32_t block, float part, float variance_scale, float epsilon, float steps)
 {
-    const size_t size = (size_t)rows->outer * (size_t)width;
-    memcpy(output, input, size);
-    output += size;
-    memset(output, 0, size);
+    output += (ptrdiff_t)rows->outer * width;
+    memset(output, 0, (size_t)rows->outer * (size_t)width);
     for (int32_t o = 0; o < rows->outer; o++) {
         const int64_t total = sums[o];
         const int64_t spread = (int64_t)squares_of(rows, products, o) * width - total * total;
