@@ -79,6 +79,24 @@ CYCLES_PER_INSTRUCTION: Mapping[str, float] = {
 (docs/host-ops.md).  Where four results are under way, hardly anything waits."""
 
 
+VECTOR_WORK: Mapping[str, tuple[int, int]] = {
+    "average_pool": (24, 0),
+    "binary": (296, 0),
+    "exponentials": (184, 1),
+    "global_average_pool": (24, 0),
+    "layer_norm": (488, 0),
+    "lookup": (24, 1),
+    "max_pool": (16, 0),
+    "rms_norm": (440, 0),
+    "scale_shift": (304, 0),
+    "softmax": (376, 2),
+}
+"""Of one element in runtime/vector.h: bits that vector instructions compute or move, elements they gather.
+
+Counted, not timed: scalar instructions around them are left out, and a gather takes a cycle.
+"""
+
+
 class _Prices(Record):
     @model_serializer(mode="wrap")
     def _given(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -113,6 +131,11 @@ class Core(_Prices):
         description="per visit of a layer: fence, first loads, last stores; default: fitted to RTL",
         gt=0,
     )
+    vector: int | None = Field(
+        None,
+        description="bits that the core's vector unit (RVV 1.0) computes in a cycle; default: it has none",
+        ge=64,
+    )
     host: HostCycles = Field(
         HostCycles(), description="per element of a host operator; default: its instructions * instruction"
     )
@@ -120,6 +143,9 @@ class Core(_Prices):
     def host_cycles(self, operator: str, elements: float) -> float:
         """Cycles that the core takes for elements of an operator of HOST_INSTRUCTIONS."""
         given: float | None = getattr(self.host, operator)
+        if given is None and self.vector is not None and operator in VECTOR_WORK:
+            bits, gathered = VECTOR_WORK[operator]
+            given = bits / self.vector + gathered
         if given is None:
             timed = CYCLES_PER_INSTRUCTION.get(operator, ROCKET_INSTRUCTION)
             given = HOST_INSTRUCTIONS[operator] * timed * self.instruction / ROCKET_INSTRUCTION

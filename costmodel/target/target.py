@@ -167,6 +167,8 @@ class Target(Record, Prices):
             )
         if self.fusion_path == "spad" and not self.use_tl_ext_mem:
             raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
+        if self.core.vector is not None and self.element_type != "int8":
+            raise ValueError("core.vector is for element_type int8: leave it out for float32")
         if self.fusion_path == "acc" and not self.ex_read_from_acc:
             raise ValueError("fusion_path acc needs ex_read_from_acc")
         return self

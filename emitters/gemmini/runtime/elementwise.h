@@ -5,6 +5,7 @@
 #include <float.h>
 
 #include "packed.h"
+#include "vector.h"
 
 /* Four bytes of any type. */
 typedef int32_t __attribute__((may_alias)) word_t;
@@ -62,6 +63,12 @@ static inline void lookup(const loops_t *loops, const int8_t *input, const int8_
     do {
         const int8_t *x = input + run.at[0];
         int8_t *y = output + run.at[1];
+#ifdef FADIFF_VECTOR
+        if (run.dense) {
+            vector_lookup(x, table, y, run.count);
+            continue;
+        }
+#endif
         MAP_RUN(&run, i, int8_t, y[i * step[1]], of_zero[x[i * step[0]]]);
     } while (next_run(loops, &run));
 }
@@ -158,6 +165,17 @@ ALWAYS_INLINE void binary(
         const elem_t *x = a + run.at[0];
         const elem_t *y = b + run.at[1];
         elem_t *out = output + run.at[2];
+#ifdef FADIFF_VECTOR
+        if (run.dense && function == BINARY_MUL) {
+            vector_multiply(x, y, out, run.count, scale, relu);
+            continue;
+        }
+        if (run.dense && (function == BINARY_ADD || function == BINARY_SUB)) {
+            const float signed_scale = function == BINARY_ADD ? b_scale : -b_scale;
+            vector_add(x, y, out, run.count, a_scale, signed_scale, scale, relu);
+            continue;
+        }
+#endif
         if (function < BINARY_EQUAL) {
             MAP_ROUNDED_RUN(
                 &run, i, out[i * step[2]],
@@ -233,6 +251,12 @@ static inline void scale_shift(
         const float *factor = multiplier + run.at[1];
         const float *term = addend + run.at[2];
         elem_t *y = output + run.at[3];
+#ifdef FADIFF_VECTOR
+        if (run.dense) {
+            vector_scale_shift(x, factor, term, y, run.count, relu);
+            continue;
+        }
+#endif
         MAP_ROUNDED_RUN(
             &run, i, y[i * step[3]],
             scaled_and_shifted(x[i * step[0]], factor[i * step[1]], term[i * step[2]], relu));

@@ -3,6 +3,7 @@
 #define FADIFF_POOL_H
 
 #include "packed.h"
+#include "vector.h"
 
 /* A pooling window over images N H W C. */
 typedef struct {
@@ -114,12 +115,35 @@ ALWAYS_INLINE void mean_packed(const patch_t *patch, ptrdiff_t channel, elem_t *
     const int32_t taps = patch->lines * patch->pixels;
     MAP_ROUNDED(lane, 8, output[lane], (float)sum_of_lane(&sums, lane, taps) * factor);
 }
+
+#ifdef FADIFF_VECTOR
+ALWAYS_INLINE void
+vector_pool(const patch_t *patch, int32_t channels, elem_t *output, bool largest, float factor)
+{
+    EACH_VECTOR(
+        c, vl, channels, if (largest) {
+            vint8m2_t value = __riscv_vmv_v_x_i8m2(-128, vl);
+            EACH_PIXEL(x, patch, value = __riscv_vmax_vv_i8m2(__riscv_vle8_v_i8m2(x + c, vl), value, vl));
+            __riscv_vse8_v_i8m2(output + c, value, vl);
+        } else {
+            vint16m4_t sum = __riscv_vmv_v_x_i16m4(0, vl);
+            EACH_PIXEL(x, patch, sum = __riscv_vwadd_wv_i16m4(sum, __riscv_vle8_v_i8m2(x + c, vl), vl));
+            vector_store(output + c, __riscv_vfmul_vf_f32m8(vector_float(sum, vl), factor, vl), vl);
+        })
+}
+#endif
 #endif
 
 /* One output pixel: largest values, or float(sum) * factor as elements. */
 ALWAYS_INLINE void pool_pixel(const patch_t *patch, int32_t channels, elem_t *output, bool largest, float factor)
 {
     int32_t c = 0;
+#ifdef FADIFF_VECTOR
+    if (largest || patch->lines * patch->pixels <= MOST_SUMMED) {
+        vector_pool(patch, channels, output, largest, factor);
+        return;
+    }
+#endif
 #ifndef ELEM_T_IS_FLOAT
     if (is_packed(patch->first, channels) && is_packed(output, 0) && patch->lines * patch->pixels <= MOST_SUMMED) {
         for (; largest && c < channels - 8; c += 16) {

@@ -3,6 +3,7 @@
 #define FADIFF_REDUCE_H
 
 #include "packed.h"
+#include "vector.h"
 
 /* A tensor seen as [outer, length, inner]; the work is along length. */
 typedef struct {
@@ -52,6 +53,11 @@ ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length
 {
     wide_t value = function == REDUCE_SUM ? 0 : x[0];
     int32_t done = 0;
+#ifdef FADIFF_VECTOR
+    if (step == 1 && function == REDUCE_MAX) {
+        return vector_largest(x, length);
+    }
+#endif
 #ifndef ELEM_T_IS_FLOAT
     const int32_t whole = step == 1 && length >= LONG_RUN && is_packed(x, 0) ? length / 8 : 0;
     for (; function == REDUCE_SUM && done < 8 * whole; done += 8 * MOST_SUMMED) {
@@ -75,6 +81,13 @@ ALWAYS_INLINE void reduce(const rows_t *rows, const elem_t *input, elem_t *outpu
     HIDE(output);
     for (int32_t o = 0; o < rows->outer; o++) {
         int32_t i = 0;
+#ifdef FADIFF_VECTOR
+        if (step > 1 && function == REDUCE_SUM) {
+            vector_sum_columns(input + row_start(rows, o, 0), step, rows->length, output, rows->inner, scale);
+            output += rows->inner;
+            continue;
+        }
+#endif
 #ifndef ELEM_T_IS_FLOAT
         if (step > 1 && is_packed(input + row_start(rows, o, 0), step)) {
             for (; i < rows->inner; i += 8) {

@@ -25,6 +25,10 @@ ALWAYS_INLINE float exponentials_row(
         if (part.masked) {
             EACH(l, part.count, to[l] = 0);
         } else {
+#ifdef FADIFF_VECTOR
+            sum += vector_store_entries(of_zero, from, to, part.count);
+            continue;
+#endif
             MAP(l, part.count, elem_t, to[l], counted(of_zero[from[l]], &sum));
         }
     }

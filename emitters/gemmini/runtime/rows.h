@@ -22,6 +22,19 @@ static inline const int32_t *entry_of_zero(const int32_t *table, wide_t largest)
     return table == NULL ? NULL : table + 255 - (ptrdiff_t)largest;
 }
 
+ALWAYS_INLINE full_t
+sum_of_exponentials(const int32_t *of_zero, const elem_t *x, ptrdiff_t step, int32_t count, wide_t largest)
+{
+    full_t sum = 0;
+#ifdef FADIFF_VECTOR
+    if (step == 1) {
+        return vector_sum_of_entries(of_zero, x, count);
+    }
+#endif
+    EACH(l, count, sum += (full_t)exponential(of_zero, x[l * step], largest));
+    return sum;
+}
+
 /* Elements of a row that are all masked, or all not. */
 typedef struct {
     int32_t first, count;
@@ -75,7 +88,7 @@ ALWAYS_INLINE void softmax_row(
     const int32_t *e = entry_of_zero(table, largest);
     EACH_STRETCH(part, mask, length) {
         if (!part.masked) {
-            EACH(l, part.count, sum += (full_t)exponential(e, x[(part.first + l) * step], largest));
+            sum += sum_of_exponentials(e, x + part.first * step, step, part.count, largest);
         }
     }
     const float gain = scale / (float)sum;
@@ -85,6 +98,12 @@ ALWAYS_INLINE void softmax_row(
         if (part.masked) {
             EACH(l, part.count, to[l * step] = 0);
         } else {
+#ifdef FADIFF_VECTOR
+            if (step == 1) {
+                vector_entries_scaled(e, from, to, part.count, gain);
+                continue;
+            }
+#endif
             MAP_POSITIVE(l, part.count, to[l * step], (float)exponential(e, from[l * step], largest) * gain);
         }
     }
@@ -150,10 +169,9 @@ static inline void log_softmax(
             const elem_t *x = input + row_start(rows, o, i);
             elem_t *y = output + row_start(rows, o, i);
             HIDE(y);
-            full_t sum = 0;
             const wide_t largest = reduced_row(x, step, rows->length, REDUCE_MAX);
             const int32_t *e = entry_of_zero(exponentials, largest);
-            EACH(l, rows->length, sum += (full_t)exponential(e, x[l * step], largest));
+            const full_t sum = sum_of_exponentials(e, x, step, rows->length, largest);
             const float whole = logarithm(sum, thresholds, count, unit);
             MAP_ROUNDED(l, rows->length, y[l * step], log_share(x[l * step] - largest, ratio, whole));
         }
@@ -171,6 +189,12 @@ typedef float normal_t;
 ALWAYS_INLINE void
 moments_of(const elem_t *x, ptrdiff_t step, int32_t length, full_t *sum, full_t *squares)
 {
+#ifdef FADIFF_VECTOR
+    if (step == 1) {
+        vector_moments(x, length, sum, squares);
+        return;
+    }
+#endif
 #ifdef ELEM_T_IS_FLOAT
     EACH(l, length, *sum += (full_t)x[l * step]; *squares += (full_t)x[l * step] * (full_t)x[l * step]);
 #else
@@ -209,6 +233,12 @@ ALWAYS_INLINE void layer_norm_row(
     const full_t rest = total - length * middle;
     const normal_t factor = (normal_t)(gain * length);
     const normal_t shift = (normal_t)(gain * (double)-rest);
+#ifdef FADIFF_VECTOR
+    if (step == 1 && parameter_step == 1) {
+        vector_normalise(x, y, length, center, (int16_t)middle, factor, shift, gamma, beta);
+        return;
+    }
+#endif
     MAP_ROUNDED(l, length, y[l * step],
         normalised(
             (full_t)x[l * step] - middle, center, factor, shift, gamma[l * parameter_step],
