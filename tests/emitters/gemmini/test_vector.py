@@ -1,4 +1,4 @@
-"""Host operators by the vector unit, under QEMU with vectors of two lengths: the bits of the C without them."""
+"""Host operators by the vector unit: under QEMU, with vectors of two lengths, the bits of the C without."""
 
 from __future__ import annotations
 
