@@ -38,6 +38,7 @@ from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.load import load_model, named_model
 from fadiff.converter.read.spans import suggested_spans
 from fadiff.converter.read.validate import judged_by_onnx
+from fadiff.converter.read.workloads import drawn_weights
 from fadiff.converter.rewrites import CHOOSE_RANGES, FOLD_INPUTS, JUDGED, check_names, rewrite
 from fadiff.converter.simplify import Simplified, simplify
 from fadiff.converter.way_out import way_out
@@ -184,13 +185,18 @@ def convert(
     notes: list[str] = []
     warnings: list[str] = []
     progress(f"reading {path.name}")
-    model, weights = load_model(path, dims or {}, cut)
+    data = CalibrationData(path, calibration, states, guess_states)
+    model, weights = load_model(path, dims or {}, cut, data.names)
+    if drawn_names := drawn_weights(model):
+        warnings.append(
+            f"the file has sizes of weights and no numbers ({drawn_names}): they are drawn; layers, schedule "
+            "and Timeloop files are right, what the program computes says nothing"
+        )
     sha256 = _sha256(path)
     original = onnx.ModelProto()
     if is_quantised(model) and not weights:
         original.CopyFrom(model)
     progress("normalising")
-    data = CalibrationData(path, calibration, states, guess_states)
     simplified = simplify(str(path), model, weights, data.read)
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales

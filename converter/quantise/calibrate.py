@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,22 @@ class CalibrationData:
         if self.given is not None and not isinstance(self.given, (str, Path)):
             self.given = list(self.given)  # (a generator has its samples once)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The inputs that there is data for, as far as it can be read."""
+        given = self._file if self.given is None else self.given
+        if not isinstance(given, (str, Path)):
+            return frozenset(given[0]) if given else frozenset()
+        try:
+            with np.load(given, allow_pickle=False) as arrays:
+                return frozenset(arrays.files)
+        except (OSError, ValueError, AttributeError, zipfile.BadZipFile):
+            return frozenset()
+
+    @property
+    def _file(self) -> Path:
+        return self.path.with_suffix(".calibration.npz")
+
     def read(self, program: Program, model: onnx.ModelProto, weights: StoredWeights) -> Samples:
         """The samples for a normalised model, none where there are none.
 
@@ -54,8 +71,7 @@ class CalibrationData:
         self.states, self.note = find_states(str(self.path), program, self.named, guess=self.guess)
         given = self.given
         if given is None:
-            beside = self.path.with_suffix(".calibration.npz")
-            given = beside if beside.is_file() else ()
+            given = self._file if self._file.is_file() else ()
         kept = {state.input for state in self.states}
         if isinstance(given, (str, Path)):
             self.recorded = kept <= set(read_arrays(Path(given), "calibration data", kept)[0])

@@ -48,6 +48,13 @@ def check_external_data(path: Path, tensor: onnx.TensorProto, nbytes: int) -> No
         )
 
 
+def is_lost(path: Path, tensor: onnx.TensorProto) -> bool:
+    """Whether the file that a tensor names beside the model is not there."""
+    location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    what = f"{path}: initializer {printable(tensor.name)}: external data file {printable(location)}"
+    return not _beside(path.parent, location, what).exists()
+
+
 def _beside(folder: Path, location: str, what: str) -> Path:
     """The file, once it is sure that it lies in the folder."""
     parts = PurePosixPath(location).parts

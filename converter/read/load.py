@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import onnx
@@ -20,6 +20,7 @@ from fadiff.converter.read.cut import Cut, cut_model, read_by
 from fadiff.converter.read.dimensions import pin_dimensions
 from fadiff.converter.read.slim import slim_content
 from fadiff.converter.read.validate import check_model, check_sizes
+from fadiff.converter.read.workloads import draw_weights
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
@@ -29,7 +30,7 @@ _WHOLE = Cut()
 
 
 def load_model(
-    path: Path, dims: Mapping[str, int], cut: Cut = _WHOLE
+    path: Path, dims: Mapping[str, int], cut: Cut = _WHOLE, given: Collection[str] = ()
 ) -> tuple[onnx.ModelProto, StoredWeights]:
     """The model with its external data inlined and every input dimension a number.
 
@@ -40,13 +41,14 @@ def load_model(
         dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name; values
             of integer inputs with one element (a sampling rate that an If asks for), by input.
         cut: tensors that become inputs and outputs.
+        given: inputs that there is data for: no weights (converter/read/workloads.py).
 
     Raises:
         ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other, external data
             that is missing or lies elsewhere, a cut where there is no tensor, a symbolic dimension that
             `dims` does not bind, or a value that no memory holds.
     """
-    model = named_model(path)
+    model = named_model(path, given)
     if cut:
         dims = cut_model(path, model, cut, dims)
     weights = store_weights(path, model)
@@ -57,13 +59,14 @@ def load_model(
     return model, weights
 
 
-def named_model(path: Path) -> onnx.ModelProto:
+def named_model(path: Path, given: Collection[str] = ()) -> onnx.ModelProto:
     """The model in a file, without external data; every node has a name of its own.
 
     Raises:
         ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other.
     """
     model = _parse(path)
+    draw_weights(path, model, given)
     check_model(path, model)
     for opset in model.opset_import:
         opset.domain = "" if opset.domain == "ai.onnx" else opset.domain
