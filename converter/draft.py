@@ -17,7 +17,7 @@ from fadiff.converter.ir.graph import ElementType
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import unsupported
-from fadiff.converter.plan.floats import keep_float
+from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.plan import Step, plan
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.equalise import Pair, equalise, find_pairs
@@ -45,7 +45,7 @@ class Drafter:
     """What all drafts of a model have in common.
 
     `scales` are those that the file prescribes, `samples` the user's calibration inputs (if any);
-    `keep_float` names layers that stay in float32 (converter/plan/floats.py), which are not split.
+    `keep_float` names layers that stay in float32 (converter/plan/floats.py).
     """
 
     file: str
@@ -56,6 +56,8 @@ class Drafter:
     element: ElementType
     without: Collection[str]
     keep_float: Collection[str] = ()
+    wide: Collection[str] = ()
+    """Those of them whose products are the array's, with 16-bit activations."""
 
     def best(self, progress: Callable[[str], None]) -> Draft:
         """The draft that does best; where nothing can be judged, one with all channels equalised.
@@ -132,4 +134,6 @@ class Drafter:
         self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()
     ) -> tuple[Step, ...]:
         steps = plan(program, self.element, self.without, apart, caps, self.scales)
-        return keep_float(self.file, program, steps, self.keep_float) if self.element == "int8" else steps
+        if self.element != "int8":
+            return steps
+        return keep_float(self.file, program, widened(steps, self.wide), (*self.keep_float, *self.wide))

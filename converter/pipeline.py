@@ -120,7 +120,14 @@ def _with_way_out(
 
             def attempt(cut: Cut) -> Conversion:
                 progress(f"trying {cut}")
-                shown = {**given, "cut": cut, "calibrate": False, "calibration": (), "keep_float": ()}
+                shown = {
+                    **given,
+                    "cut": cut,
+                    "calibrate": False,
+                    "calibration": (),
+                    "keep_float": (),
+                    "wide": (),
+                }
                 plain = {"states": (), "guess_states": False, "keep_float_until": None}
                 return convert(path, *arguments, **{**shown, **plain})
 
@@ -150,6 +157,7 @@ def convert(
     without: Collection[str] = (),
     keep_float: Collection[str] = (),
     keep_float_until: float | None = None,
+    wide: Collection[str] = (),
     progress: Progress = _silent,
 ) -> Conversion:
     """Import, normalise, quantise and lower an ONNX model.
@@ -173,6 +181,7 @@ def convert(
         keep_float: names of layers that an int8 array leaves to the core, in float32, and of states that
             stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.
+        wide: names of products that are kept so, but on the array (converter/lower/wide.py).
         progress: told what is going on, one short line at a time.
 
     Raises:
@@ -205,7 +214,7 @@ def convert(
     if element == "int8" and not scales and not weights and FOLD_INPUTS not in without:
         simplified, balanced = _balanced(str(path), simplified, samples)
         notes.extend(balanced)
-    best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float).best(
+    best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float, wide).best(
         progress
     )
     draft = best.calibration

@@ -32,6 +32,7 @@ class ModelKeywords(TypedDict, total=False):
     guess_states: bool
     without: tuple[str, ...]
     keep_float: str | Sequence[str]
+    wide: Sequence[str]
     min_sqnr: float | None
 
 

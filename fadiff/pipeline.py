@@ -60,6 +60,8 @@ class ModelOptions:
     """Rewrites to leave out (`fadiff.converter.rewrites.NAMES`)."""
     keep_float: str | Sequence[str] = ()
     """Layers that an int8 target runs in float32 on the core, by name; AUTO: more until `min_sqnr` holds."""
+    wide: Sequence[str] = ()
+    """The same for products that stay on the array, with 16-bit activations."""
     min_sqnr: float | None = None
     """Least signal to noise of every output in dB; None: the verdict's default."""
 
@@ -257,6 +259,7 @@ def convert_with(
         without=reading.without,
         keep_float=[name for name in _kept_names(reading) if name != AUTO],
         keep_float_until=_least_db(reading),
+        wide=reading.wide,
         progress=console.update,
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from fadiff.converter.ir.loops import Access, Loops
 
 Activation = Literal["none", "relu"]
@@ -394,6 +396,30 @@ class FloatProduct(HostOperator):
     input: Access
     weight: Access
     output: Access
+    activation: Activation = "none"
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class Planes(HostOperator):
+    """float32 as 128 high + low: two int8 planes, and (second output) the value of one step.
+
+    A step is the largest magnitude / WIDE_STEPS, 1 where that is below WIDE_LEAST.
+    """
+
+    op = "planes"
+
+
+WIDE_STEPS = 127 * 128
+WIDE_LEAST = float(np.float32(1e-30))
+
+
+@dataclass(frozen=True)
+class FloatSums(HostOperator):
+    """Sums of both planes, times the step of activations and those of weights [K], plus a bias: float32."""
+
+    op = "float_sums"
+    least_inputs = 3
     activation: Activation = "none"
     ceiling: float | None = None
 

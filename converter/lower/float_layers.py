@@ -14,6 +14,8 @@ from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.converter.ir.strided import Strided
 from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.exponentials import without_library
+from fadiff.converter.lower.wide import wide_product
 from fadiff.converter.plan.floats import float_states, outputs_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import as_float
@@ -61,7 +63,13 @@ class FloatLayers:
                     self.floats.values[value] = self._in_float(self.integers.values[value])
         first = len(layers)
         handler(self.floats, step)
-        layers[first:] = [_on_core(self.integers.graph, layer, step.ceiling) for layer in layers[first:]]
+        graph, made = self.integers.graph, layers[first:]
+        del layers[first:]
+        for layer in made:
+            on_array = None
+            if step.is_wide and isinstance(layer, TensorCoreLayer):
+                on_array = wide_product(graph, layer, step.ceiling)
+            layers.extend(on_array or [_on_core(graph, layer, step.ceiling)])
         for value in outputs_of(step):
             self._hand_over(value)
 
@@ -105,7 +113,7 @@ def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
         case ops.Binary(loops=loops, function=function, activation=activation):
             return replace(layer, operator=ops.FloatBinary(loops, function, activation, ceiling))
         case ops.Formula(loops=loops, formula=formula):
-            return replace(layer, operator=ops.FloatFormula(loops, formula))
+            return replace(layer, operator=ops.FloatFormula(loops, without_library(formula)))
         case ops.MaxPool(window=window):
             return replace(layer, operator=ops.FloatMaxPool(window))
         case ops.ScaleShift(loops=loops, activation=activation):

@@ -46,6 +46,8 @@ EXACT_FUNCTIONS = frozenset(
     ]
 )
 """Element-wise nodes whose every step one float32 operation rounds; so does a square (`is_square`)."""
+EXPONENTIALS = frozenset(("Celu", "Elu", "Exp", "QuickGelu", "Selu", "Sigmoid", "Swish", "Tanh"))
+"""Those that take tens of operations (converter/lower/exponentials.py): between wide products only."""
 ARITHMETIC = frozenset(("Add", "BatchNormalization", "Sub", "Mul", "Div", "Max", "Min"))
 MOVES = frozenset(
     [
@@ -107,12 +109,26 @@ def keep_float(
     return tuple(replace(step, is_float=step.name in kept) for step in steps)
 
 
+def widened(steps: Sequence[Step], names: Collection[str] | None = None) -> tuple[Step, ...]:
+    """The steps, of which products among those named (None: all) are the array's where they are kept in
+    float, and functions between them may be."""
+    if names is not None and not names:
+        return tuple(steps)
+
+    def is_wide(step: Step) -> bool:
+        named = names is None or step.name in names or not set(step.onnx_nodes).isdisjoint(names)
+        return step.kind == "lookup" or (named and step.head.op in PRODUCTS)
+
+    return tuple(replace(step, is_wide=is_wide(step)) for step in steps)
+
+
 def can_be_float(program: Program, step: Step) -> bool:
     """Whether a step may be named."""
     if not _holds_floats(program, step) or step.mask:
         return False
     if step.kind == "lookup":
-        return all(node.op in EXACT_FUNCTIONS or is_square(program, node) for node in step.nodes)
+        known = EXACT_FUNCTIONS | (EXPONENTIALS if step.is_wide else frozenset())
+        return all(node.op in known or is_square(program, node) for node in step.nodes)
     return step.kind == "node" and step.head.op in PRODUCTS | ARITHMETIC
 
 

@@ -49,10 +49,15 @@ def decide(
         named = search.worth(search.named) if search.named else None
         better = _with_states(search, without, progress)
         notes = () if better is None else (_advice(search, better),)
-        reach = search.reach() if search.is_judged and better is None else None
+        reach = search.on_array().reach() if search.is_judged and better is None else None
         return replace(plain, mixed=named, notes=notes, reach=reach)
     search = _with_states(search, without, progress) or search
-    kept, warning = search.until(least_db, progress)
+    on_array = search.on_array()
+    kept, warning = on_array.until(least_db, progress)
+    if warning:  # (weights of 32 bits may be what it takes)
+        kept, warning = search.until(least_db, progress)
+    else:
+        search = on_array
     mixed, warnings = search.worth(kept), (warning,) if warning else ()
     if kept == search.named:
         return Kept(search.calibration, search.choice, mixed, warnings=warnings)

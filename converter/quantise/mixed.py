@@ -17,7 +17,7 @@ import numpy as np
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.operators import WEIGHTED
-from fadiff.converter.plan.floats import can_be_float, keep_float, moves, outputs_of
+from fadiff.converter.plan.floats import can_be_float, keep_float, moves, outputs_of, widened
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.choose import Calibration, Choice
 from fadiff.converter.quantise.judge import decibels, float_values
@@ -27,6 +27,7 @@ from fadiff.converter.quantise.scales import stored_values, unknown_scales
 from fadiff.converter.quantise.sentinels import without_sentinels
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.quantise.wide import with_rounded_weights
 from fadiff.converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
@@ -41,6 +42,8 @@ _STRIDE = 0.25
 _SAMPLES = 16
 _LOOKED_AT = 2
 """Samples that every value is compared on."""
+_ARRAY = 64.0
+"""Multiplications that the array does, at least, while the core does one."""
 _CLEAN_DB = 45.0
 """What is assumed of values that are not rounded before."""
 
@@ -153,6 +156,10 @@ class MixedSearch:
         c = self.calibration
         return frozenset(step.name for step in c.steps if step.is_float and can_be_float(c.program, step))
 
+    def on_array(self) -> MixedSearch:
+        """The same with all products that are kept in float on the array."""
+        return replace(self, calibration=replace(self.calibration, steps=widened(self.calibration.steps)))
+
     def score(self, names: Collection[str]) -> float:
         """The worst output's signal to noise in dB on held-out samples."""
         program = self.calibration.program
@@ -215,7 +222,8 @@ class MixedSearch:
             out = float(np.prod(program.shapes[step.output]))
             weight = program.shapes[step.head.inputs[1]] if step.head.op in WEIGHTED else ()
             channels = weight[-1 if step.head.op == "MatMul" else 0] if weight else 1
-            total += out * (float(np.prod(weight)) / channels if weight else 1.0)
+            inputs = float(np.prod(weight)) / channels if weight else 1.0
+            total += out * (1 + inputs / _ARRAY if self._step_of[name].is_wide else inputs)
         return total
 
     def _planned(self, names: Collection[str]) -> tuple[Step, ...]:
@@ -235,7 +243,8 @@ class MixedSearch:
         found = ranges({value: self._observed[value] for value in planned.values}, self.choice.ranges_by)
         found = without_sentinels(planned.program, planned.steps, found)
         quantisation = planned.quantised(replace(self.choice, ranges=found))
-        simulation = Simulation(planned.model, planned.program, planned.steps, quantisation)
+        model = with_rounded_weights(planned.model, planned.program, planned.steps)
+        simulation = Simulation(model, planned.program, planned.steps, quantisation)
         held = planned.held_out[:most]
         exact = float_values(planned.file, planned.model, held, values)
         return decibels(exact, self._computed(simulation, quantisation, held, values))

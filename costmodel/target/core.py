@@ -18,6 +18,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "division": 28.0,  # a divider takes one bit per cycle
     "exponentials": 8.2,
     "fill": 0.5,
+    "float_sums": 16.0,
     "float_binary": 5.0,
     "float_formula": 100.0,
     "float_max_pool": 5.6,  # per tap
@@ -33,6 +34,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "lookup": 4.4,
     "max_pool": 1.6,  # per tap
     "moments": 0.6,
+    "planes": 24.0,  # a division for every two
     "quantise": 7.4,
     "reduce": 1.02,  # per element read
     "resize_linear": 23.5,

@@ -280,6 +280,13 @@ def _call(a: _Arguments) -> HostCall:
             return HostCall(a.layer.op, (a.input(0), a.output, size, float_literal(scale)))
         case ops.FloatProduct() as operator:
             return _float_product(a, operator)
+        case ops.Planes():
+            return HostCall("planes", (a.input(0), a.output, a.at[a.layer.outputs[1]], size // 2))
+        case ops.FloatSums() as operator:
+            read = (*(a.input(i) for i in range(3)), a.input(3) if len(a.layer.inputs) > 3 else "NULL")
+            bounds = (_relu(operator.activation), _ceiling(operator.ceiling))
+            channels = a.graph.tensors[a.layer.inputs[2]].size
+            return HostCall("float_sums", (*read, a.output, size, channels, *bounds))
     raise _unknown(a.layer)
 
 

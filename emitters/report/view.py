@@ -18,6 +18,8 @@ HOST_REASONS = {
     "layer_norm": "needs mean and variance over a whole row",
     "to_float": "a layer in float reads it",
     "to_int8": "a layer in float wrote it",
+    "planes": "a product of 16-bit activations reads it (--wide)",
+    "float_sums": "joins the sums of 16-bit activations (--wide)",
     **dict.fromkeys(
         ("float_product", "float_binary", "float_formula", "float_max_pool", "float_scale_shift"),
         "kept in float32 (--keep-float)",

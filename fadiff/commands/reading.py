@@ -106,12 +106,22 @@ state_options = together(
     ),
     switch_off("--no-state", "guess_states", "Guess no state by names such as h and hn, past and present."),
 )
-keep_float_option = click.option(
-    "--keep-float",
-    metavar="LAYER|STATE[,...]|auto",
-    callback=_listed,
-    help="Layers that run in float32 on the core, and states that stay float32 between runs, where int8 "
-    "loses the model; auto: until --min-sqnr holds on held-out calibration samples.",
+keep_float_option = together(
+    click.option(
+        "--keep-float",
+        metavar="LAYER|STATE[,...]|auto",
+        callback=_listed,
+        help="Layers that run in float32 on the core, and states that stay float32 between runs, where int8 "
+        "loses the model; auto: until --min-sqnr holds on held-out calibration samples, products on the "
+        "array (--wide) where that is enough.",
+    ),
+    click.option(
+        "--wide",
+        metavar="LAYER[,...]",
+        callback=_listed,
+        help="Products that read and write float32, too, but run on the array: 16-bit activations as two "
+        "int8 products, int8 weights with a scale per output channel.",
+    ),
 )
 without_option = click.option(
     "--without",

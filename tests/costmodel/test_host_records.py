@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from fadiff.converter.ir.graph import HostLayer
-from fadiff.converter.ir.host import OPERATORS, Add, FloatBinary, FloatProduct, Softmax, ToInt8
+from fadiff.converter.ir.host import (
+    OPERATORS,
+    Add,
+    FloatBinary,
+    FloatProduct,
+    FloatSums,
+    Planes,
+    Softmax,
+    ToInt8,
+)
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.schedule.host_records import operator_of, to_attributes
 from tests.emitters.gemmini.host_nets import elementwise, integers, rows, windows
@@ -24,6 +33,8 @@ MORE = [
         *(Access(at, (0, 12, 6, 3, 1)) for at in range(3)),
     ),
     ToInt8(0.25),
+    Planes(),
+    FloatSums("relu", 6.0),
 ]
 
 

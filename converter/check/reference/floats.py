@@ -13,7 +13,16 @@ from onnx import TensorProto, helper
 from fadiff.converter.check.reference.emit import Emit
 from fadiff.converter.check.reference.strided import operand, store
 from fadiff.converter.ir.graph import HostLayer
-from fadiff.converter.ir.host import FloatBinary, FloatProduct, ToFloat, ToInt8
+from fadiff.converter.ir.host import (
+    WIDE_LEAST,
+    WIDE_STEPS,
+    FloatBinary,
+    FloatProduct,
+    FloatSums,
+    Planes,
+    ToFloat,
+    ToInt8,
+)
 
 
 def to_float(emit: Emit, layer: HostLayer, operator: ToFloat) -> None:
@@ -25,6 +34,35 @@ def to_int8(emit: Emit, layer: HostLayer, operator: ToInt8) -> None:
     """sat8(rne(x / scale))."""
     steps = emit.op("Div", emit.flat(layer.inputs[0]), emit.constant(np.float32(operator.scale)))
     emit.write_dense(layer.outputs[0], emit.element(steps))
+
+
+def planes(emit: Emit, layer: HostLayer, _: Planes) -> None:
+    """rne(x / step) as 128 high + low, low from -64 to 63."""
+    x, (integers, step) = emit.flat(layer.inputs[0]), layer.outputs
+    largest = emit.op("ReduceMax", emit.op("Abs", x), keepdims=1)
+    seen = emit.op("Greater", largest, emit.constant(np.float32(WIDE_LEAST)))
+    unit = emit.op("Div", largest, emit.constant(np.float32(WIDE_STEPS)))
+    emit.write_dense(step, emit.op("Where", seen, unit, emit.constant(np.ones(1, np.float32))))
+    steps = emit.op("Round", emit.op("Div", x, emit.flat(step)))
+    shifted = emit.op("Add", steps, emit.constant(np.float32(64)))
+    high = emit.op("Floor", emit.op("Mul", shifted, emit.constant(np.float32(1 / 128))))
+    low = emit.op("Sub", steps, emit.op("Mul", high, emit.constant(np.float32(128))))
+    both = emit.op("Concat", high, low, axis=0)
+    emit.write_dense(integers, emit.cast(both, "int8"))
+
+
+def float_sums(emit: Emit, layer: HostLayer, operator: FloatSums) -> None:
+    """(128 f32(high) + f32(low)) * (step * scale) + bias, every step in float32."""
+    sums, step, scales, *bias = layer.inputs
+    channels = emit.tensors[scales].size
+    pixels = emit.tensors[layer.outputs[0]].size // channels
+    both = emit.cast(emit.reshape(emit.flat(sums), (2, pixels, channels)), "float32")
+    high, low = (emit.op("Gather", both, emit.constant(np.int64(plane)), axis=0) for plane in (0, 1))
+    total = emit.op("Add", emit.op("Mul", high, emit.constant(np.float32(128))), low)
+    value = emit.op("Mul", total, emit.op("Mul", emit.flat(step), emit.flat(scales)))
+    if bias:
+        value = emit.op("Add", value, emit.flat(bias[0]))
+    emit.write_dense(layer.outputs[0], _bounded(emit, operator, value))
 
 
 def float_binary(emit: Emit, layer: HostLayer, operator: FloatBinary) -> None:
@@ -87,7 +125,7 @@ def _body() -> onnx.GraphProto:
     return helper.make_graph(nodes, "product", values, [result])
 
 
-def _bounded(emit: Emit, operator: FloatBinary | FloatProduct, value: str) -> str:
+def _bounded(emit: Emit, operator: FloatBinary | FloatProduct | FloatSums, value: str) -> str:
     if operator.activation == "relu":
         value = emit.op("Max", value, emit.constant(np.float32(0)))
     if operator.ceiling is not None:

@@ -25,6 +25,36 @@ static inline float bounded(float x, bool relu, float ceiling)
     return smaller(relu ? larger(x, 0.0f) : x, ceiling);
 }
 
+/* 128 high + low, in steps of the largest magnitude / 16256: `count` high parts, then the low ones. */
+static inline void planes(const float *input, int8_t *output, float *step, int32_t count)
+{
+    float largest = 0.0f;
+    EACH(i, count, largest = larger(largest, fabsf(input[i])));
+    *step = largest > 1e-30f ? largest / 16256.0f : 1.0f;
+    for (int32_t i = 0; i < count; i++) {
+        const float steps = rintf(input[i] / *step);
+        const float high = floorf((steps + 64.0f) * 0.0078125f);
+        output[i] = (int8_t)high;
+        output[count + i] = (int8_t)(steps - high * 128.0f);
+    }
+}
+
+/* Sums of the high parts, then those of the low ones, as numbers: `channels` of each pixel have a scale and a bias. */
+static inline void float_sums(
+    const int32_t *sums, const float *step, const float *scales, const float *bias, float *output, int32_t count,
+    int32_t channels, bool relu, float ceiling)
+{
+    for (int32_t i = 0; i < count; i += channels) {
+        for (int32_t k = 0; k < channels; k++) {
+            const float high = (float)sums[i + k] * 128.0f;
+            const float sum = high + (float)sums[count + i + k];
+            const float scale = *step * scales[k];
+            const float value = sum * scale;
+            output[i + k] = bounded(bias == NULL ? value : value + bias[k], relu, ceiling);
+        }
+    }
+}
+
 /* out = formula(x). */
 static inline void float_formula(const loops_t *loops, const float *input, float *output, float (*formula)(float x))
 {
