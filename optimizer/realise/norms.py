@@ -31,8 +31,8 @@ def realised_norm(graph: Graph, layer: HostLayer, target: Target) -> Realised | 
     x, *parameters = layer.inputs
     source, out = graph.tensors[x], graph.tensors[layer.outputs[0]]
     gamma, beta = (np.asarray(graph.tensors[name].data).astype(np.float64) for name in parameters)
-    if source.dtype != "int8" or source.zero or out.zero or not gamma.any():
-        return None
+    if source.dtype != "int8" or source.zero or out.zero or not gamma.any() or not _float32(operator.epsilon):
+        return None  # (without epsilon a row of zeros would have an infinite factor)
     if not operator.center:
         return None if beta.any() else _root_mean_square(layer, operator, source, out, gamma, target)
     width = operator.rows.length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,29 @@ def test_softmax_is_closer_to_float_than_on_the_core() -> None:
 def test_softmax_in_c(side: int) -> None:
     graph = on_array(attention(3, 37, 18), side)
     check(Case(optimize(graph, target_of(side), method="layerwise").schedule))
+
+
+def test_what_stays_on_the_core() -> None:
+    """Norms that have no such form, and softmaxes whose numerators others would read."""
+    target = target_of(16)
+
+    def norm_of(graph: Graph, **changes: object) -> object:
+        [layer] = graph.layers
+        assert isinstance(layer, HostLayer)
+        return realised_norm(graph, replace(layer, operator=replace(layer.operator, **changes)), target)
+
+    assert norm_of(norm(20, 32, True)[0]) is not None
+    assert norm_of(norm(20, 37, True)[0]) is None  # blocks of channels of one size
+    assert norm_of(norm(20, 32, True)[0], center=False) is None  # beta without a mean
+    assert norm_of(norm(20, 32, True)[0], epsilon=0.0) is None
+    assert norm_of(norm(20, 32, True)[0], per_inner=True) is None
+    graph = attention(2, 20, 16)
+    softmax, product = graph.layers
+    assert isinstance(softmax, HostLayer) and isinstance(product, TensorCoreLayer)
+    assert realised_softmax(graph, softmax, target) is not None
+    shares = replace(graph, outputs=(*graph.outputs, "p"))
+    assert realised_softmax(shares, softmax, target) is None
+    again = replace(
+        graph, layers=(softmax, product, replace(product, name="again", output=View("p", 0, (0,) * 5)))
+    )
+    assert realised_softmax(again, softmax, target) is None
