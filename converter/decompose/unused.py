@@ -64,7 +64,9 @@ def _shape(program: Program, node: Node) -> tuple[int, ...]:
 
 def _pick(program: Program, node: Node, value: str) -> _Pick | None:
     """What a reader takes of the value; None where it is anything else than indices of one axis."""
-    shape = program.shapes[value]
+    shape = program.shapes.get(value)
+    if shape is None or any(v and v not in program.shapes for v in node.outputs):  # (it is refused later)
+        return None
     if node.inputs[0] != value or value in node.inputs[1:] or node.domain:
         return None
     if node.op == "Split":
@@ -102,7 +104,7 @@ def _chain(program: Program, node: Node, axis: int) -> list[Node]:
         computed = list(program.activations(last))
         before = program.producer.get(computed[0]) if len(computed) == 1 else None
         alone = before is not None and program.sole_consumer(computed[0]) is not None
-        if before is None or not alone or program.shapes[computed[0]] != _shape(program, last):
+        if before is None or not alone or program.shapes.get(computed[0]) != _shape(program, last):
             return []
         if last.op not in UNARY and not (last.op in _WITH_VECTORS and not last.domain):
             return []

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from fadiff.converter import convert
+from fadiff.converter import UnsupportedError, convert
 from tests.converter.oracle import compare, ints, model_of, session, weights
 
 HALVES = {
@@ -106,3 +106,16 @@ def test_rows_of_a_joint_in_another_order_are_no_part(tmp_path: Path) -> None:
     (expected,) = session(model).run(None, feeds)
     (found,) = session(conversion.float_model).run(None, feeds)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_values_of_unknown_shape_are_left_to_the_refusal(tmp_path: Path) -> None:
+    """What an operator that nobody knows the result of gives may be sliced."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Slice", ["n", "zero", "one"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (2, 4)}, {}, {"zero": ints(0), "one": ints(1)})
+    model.graph.output.append(helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match="NonZero"):
+        convert(tmp_path / "m.onnx")
