@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fadiff.api.codesign import codesign as codesign
     from fadiff.api.comparison import Comparison as Comparison
     from fadiff.api.comparison import compare as compare
+    from fadiff.api.difference import Difference as Difference
+    from fadiff.api.difference import diff as diff
     from fadiff.api.evaluation import evaluate as evaluate
     from fadiff.api.inspection import Inspection as Inspection
     from fadiff.api.inspection import inspect as inspect
@@ -66,6 +68,7 @@ _NAMES = {
     "fadiff.api.accuracy": ("Accuracy", "accuracy"),
     "fadiff.api.codesign": ("Codesign", "codesign"),
     "fadiff.api.comparison": ("Comparison", "compare"),
+    "fadiff.api.difference": ("Difference", "diff"),
     "fadiff.api.evaluation": ("evaluate",),
     "fadiff.api.inspection": ("Inspection", "inspect"),
     "fadiff.api.measurement": ("measure",),

@@ -60,6 +60,8 @@ EXTRAS = {
     "cluster": "fadiff sweep --cluster",
     "dev": "make test",
     "docs": "make site",
+    "samples": "fadiff sample: networks to try, trained ones among them",
+    "torch": "descent where enumeration leaves layers open, codesign, torch modules as input, samples",
 }
 """What the optional packages are for, by the extra that brings them."""
 

@@ -22,6 +22,7 @@ from fadiff.commands.codesign import codesign
 from fadiff.commands.compare import compare
 from fadiff.commands.compile import compile_command
 from fadiff.commands.completion import completion
+from fadiff.commands.diff import diff
 from fadiff.commands.doctor import doctor
 from fadiff.commands.evaluate import evaluate
 from fadiff.commands.inspect import inspect
@@ -90,6 +91,7 @@ for _command in (
     sweep,
     codesign,
     report,
+    diff,
     timeloop,
     sample,
     doctor,

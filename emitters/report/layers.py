@@ -52,6 +52,12 @@ def times(clock: LayerClock) -> tuple[Slice, ...]:
     )
 
 
+def clock_limit(clock: LayerClock) -> tuple[str, str]:
+    """CSS class and name of what takes most of a layer's cycles."""
+    cycles, kind, label = max((getattr(clock.parts, field), kind, label) for field, kind, label in KINDS)
+    return (kind, label.partition(":")[0]) if cycles else ("", "")
+
+
 def energies(layer: LayerRecord) -> tuple[Slice, ...]:
     """A layer's energy by memory."""
     breakdown = layer.cost.energy_breakdown

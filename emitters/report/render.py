@@ -17,15 +17,25 @@ from fadiff.costmodel.schedule.serialize import schedule_from_document
 from fadiff.emitters.layers_csv import layers_csv
 from fadiff.emitters.memory_map import MemoryMap
 from fadiff.emitters.report import view
+from fadiff.emitters.report.advice import advice
 from fadiff.emitters.report.charts import bound_class, roofline, search_curve
 from fadiff.emitters.report.fusion import fusion_graph
-from fadiff.emitters.report.layers import ENERGY_PARTS, dims_text, energies, extents_text, times, transfers
+from fadiff.emitters.report.layers import (
+    ENERGY_PARTS,
+    clock_limit,
+    dims_text,
+    energies,
+    extents_text,
+    times,
+    transfers,
+)
 from fadiff.emitters.report.memory import arena_blocks, local_memories, memory_picture, tile_buffer_blocks
 from fadiff.emitters.report.nest import array_text, functions, issue_text, nest_boxes
 from fadiff.emitters.report.summary import counts_text, figures_of
 from fadiff.emitters.report.text import limit, percent, picojoules, si
 from fadiff.emitters.report.timeline import KINDS, latency, timeline
 from fadiff.emitters.report.waterfall import dram_steps
+from fadiff.emitters.trace import trace
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "array": array_text,
@@ -34,6 +44,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "energies": energies,
     "extents": extents_text,
     "issue": issue_text,
+    "clock_limit": clock_limit,
     "limit": limit,
     "nest": nest_boxes,
     "percent": percent,
@@ -83,6 +94,9 @@ def render(
             kinds=KINDS,
             timeline=timeline(document, clocks),
             dram_steps=dram_steps(document, schedule),
+            advice=advice(document, schedule),
+            trace="data:application/json;charset=utf-8," + quote(trace(document)) if clocks else "",
+            order=sorted(range(len(document.layers)), key=lambda i: -cycles[document.layers[i].name]),
             csv="data:text/csv;charset=utf-8," + quote(layers_csv(document)),
             counts=counts_text(verification) if verification and verification["measured"] else "",
             share=view.array_share(document),
@@ -109,9 +123,9 @@ def render(
     )
 
 
-def page(title: str, picture: Markup, rows: Sequence[Mapping[str, Any]]) -> str:
-    """One picture with the table of what it shows."""
-    return environment().get_template("page.html.j2").render(title=title, picture=picture, rows=rows)
+def page(title: str, *parts: Markup | Sequence[Mapping[str, Any]]) -> str:
+    """Pictures and tables of records, one below the other."""
+    return environment().get_template("page.html.j2").render(title=title, parts=parts)
 
 
 def environment() -> Environment:

@@ -17,6 +17,7 @@ for (const table of document.querySelectorAll("table#layer-table")) {
     });
   });
   document.getElementById("filter").addEventListener("input", (event) => {
+    document.body.classList.toggle("filtered", event.target.value !== "");
     const words = event.target.value.toLowerCase().split(/\s+/);
     for (const row of body.rows) {
       const text = row.textContent.toLowerCase();
@@ -36,7 +37,7 @@ reachable();
 const open = () => {
   const found = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (found instanceof HTMLDetailsElement) {
-    found.open = true;
+    for (let box = found; box; box = box.parentElement.closest("details")) box.open = true;
     found.querySelector("summary").focus();
   }
 };

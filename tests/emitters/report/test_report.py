@@ -109,7 +109,9 @@ def verification(document: ScheduleDocument, wrong: str | None = None) -> dict:
 def test_one_well_formed_page_that_loads_nothing(document):
     source = render(document, verification(document))
     page = Page(source)
-    assert all(address.startswith(("#", "data:text/csv")) for address in page.addresses)
+    assert all(
+        address.startswith(("#", "data:text/csv", "data:application/json")) for address in page.addresses
+    )
     assert page.count["script"] == 1, "ours: sorting and filtering"
     identifiers = set(re.findall(r' id="([^"]+)"', source))
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= identifiers
@@ -138,13 +140,19 @@ def test_the_layer_table_ends_with_its_sums_and_names_what_limits(document):
     for shown in (si(cycles), picojoules(energy), si(moved, "B")):
         assert f">{shown}<" in sums
     chips = re.findall(r'class="chip \w+">([^<]+)<', source)
-    assert chips and {*chips} <= {"array", "accumulator", "scratchpad", "DRAM", "tile buffer", "core"}
+    assert chips and {*chips} <= {"array", "DMA", "core", "waiting"}
     # What takes no time of its own (a pool in the store path) has no limit.
-    assert len(chips) == sum(layer.cost.latency_cycles > 0 for layer in document.layers)
+    assert len(chips) == sum((layer.cost.clock_cycles or 0) > 0 for layer in document.layers)
+
+
+def test_layers_are_listed_hottest_first(document):
+    table = render(document).split('id="layer-table"')[1].split("</tbody>")[0]
+    cycles = [int(shown) for shown in re.findall(r'<tr>.*?\n<td class="r" data-v="(\d+)">', table)]
+    assert len(cycles) == len(document.layers) and cycles == sorted(cycles, reverse=True)
 
 
 def test_the_table_can_be_taken_away_as_csv(document):
-    (address,) = (a for a in Page(render(document)).addresses if a.startswith("data:"))
+    (address,) = (a for a in Page(render(document)).addresses if a.startswith("data:text/csv"))
     assert unquote(address.partition(",")[2]) == layers_csv(document)
 
 
