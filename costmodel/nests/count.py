@@ -204,7 +204,11 @@ class Nests:
         for c in counted:
             blocks = (-(-words // own.block) for words in (c.reads, c.fills, c.updates))
             prices = (own.read_pj, own.write_pj, own.update_pj)
-            total += c.instances * sum(n * price for n, price in zip(blocks, prices, strict=True))
+            clusters = -(-c.instances // own.cluster)
+            total += clusters * sum(n * price for n, price in zip(blocks, prices, strict=True))
+        if own.leak_pj:
+            used = np.max([c.instances for c in counted], axis=0, initial=1)
+            total += own.leak_pj * self.cycles * used
         return total
 
     @property

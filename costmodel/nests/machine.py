@@ -40,8 +40,8 @@ class LoopLimits:
 class Memory:
     """One memory level: `words` per instance, bandwidths in words per cycle and instance, energies in pJ.
 
-    Energies are for one access of `block` words; `leak_pj` for one cycle of one instance.  It keeps `keeps`, and
-    of `may_keep` what a mapping chooses; the other operands pass by.
+    Energies are for one access of `block` words by `cluster` instances together; `leak_pj` for one cycle of one
+    instance.  It keeps `keeps`, and of `may_keep` what a mapping chooses; the other operands pass by.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Memory:
     may_keep: frozenset[Operand] = frozenset()
     words: float = math.inf
     block: int = 1
+    cluster: int = 1
     word_bits: int = 8
     read_bandwidth: float = math.inf
     write_bandwidth: float = math.inf

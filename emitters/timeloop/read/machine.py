@@ -1,0 +1,364 @@
+"""A machine from Timeloop's architecture files: native (`subtree`, `local`) or front end (`nodes`) dialect, v0.2 to v0.4.
+
+What is read: memories, fan-outs, bandwidths, constraints of loops and operands, energies (an ERT, or `read_energy`,
+`write_energy`, `update_energy`, `compute_energy` among a component's attributes).  What Timeloop ignores is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.costmodel.nests.machine import (
+    DATA_SPACES,
+    OPERANDS,
+    FanOut,
+    Level,
+    LoopLimits,
+    Machine,
+    MachineError,
+    Memory,
+    Operand,
+)
+from fadiff.emitters.timeloop.read.yaml_lines import Entry, TimeloopFormatError, read_root
+
+BUFFERS = ("DRAM", "SRAM", "regfile", "smartbuffer", "storage", "register")
+MULTIPLIERS = ("mac", "compute")
+"""Parts of class names by which Timeloop knows memories and multipliers (include/model/topology.hpp)."""
+SPREADS = "dummy_storage"
+"""Class of a level that the front end puts at every fan-out."""
+LETTERS: Mapping[str, Dim] = {**{d: d for d in DIMS}, "M": "K"}
+"""Dimensions as users call them; M is an output channel in many problems."""
+_SPACES: Mapping[str, Operand] = {name: operand for operand, name in DATA_SPACES.items()}
+_RANGE = re.compile(r"^(?P<name>.*?)\[(?P<first>\d+)\.\.(?P<last>\d+)\]$")
+
+
+@dataclass
+class _Node:
+    """A component or fan-out as written, outermost first."""
+
+    entry: Entry
+    name: str
+    kind: str
+    """Its class; `fan-out` of a container that spreads."""
+    attributes: dict[str, Entry]
+    mesh: tuple[int, int] = (1, 1)
+    """Instances along X and Y, in all."""
+    constraints: list[Entry] = field(default_factory=list)
+    in_parallel: bool = False
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Constraints of one level."""
+
+    temporal: LoopLimits = LoopLimits()
+    across: tuple[LoopLimits, LoopLimits] = (LoopLimits(), LoopLimits())
+    """Of its fan-out, along X and Y."""
+    keep: frozenset[Operand] | None = None
+    bypass: frozenset[Operand] = frozenset()
+
+
+def read_machine(
+    architecture: Path, constraints: Sequence[Path] = (), ert: Path | None = None
+) -> Machine:
+    """Read an architecture, with further files of constraints and a table of energies.
+
+    Raises:
+        TimeloopFormatError: an entry that is wrong, `file:line: field: what and remedy`.
+        MachineError: a machine that cannot be.
+    """
+    root = read_root(architecture, "architecture")
+    keys = root.keys()
+    if "nodes" in keys:
+        nodes = list(_frontend(keys["nodes"], (1, 1), in_parallel=False))
+    elif "subtree" in keys:
+        nodes = list(_native(keys["subtree"], 1))
+    else:
+        root.fail("neither `nodes:` nor `subtree:`; give a Timeloop architecture of version 0.2 to 0.4")
+    for file in (architecture, *constraints):
+        for target in _targets(file):
+            _attach(nodes, target)
+    energies = {} if ert is None else _energies(ert)
+    return _machine(architecture, nodes, energies)
+
+
+def _native(subtree: Entry, copies: int) -> Iterator[_Node]:
+    for tree in subtree.items():
+        keys = tree.keys()
+        _, count = _name_and_count(keys["name"].text() if "name" in keys else "")
+        inside = copies * count
+        for local in keys["local"].items() if "local" in keys else ():
+            own = local.keys()
+            name, times = _name_and_count(own["name"].text())
+            attributes = own["attributes"].keys() if "attributes" in own else {}
+            total = int(attributes["instances"].text()) if "instances" in attributes else inside * times
+            x = int(attributes["meshX"].text()) if "meshX" in attributes else total
+            yield _Node(local, name, own["class"].text() if "class" in own else "", attributes, (x, total // x))
+        if "subtree" in keys:
+            yield from _native(keys["subtree"], inside)
+
+
+def _name_and_count(text: str) -> tuple[str, int]:
+    found = _RANGE.match(text)
+    if not found:
+        return text, 1
+    return found["name"], int(found["last"]) - int(found["first"]) + 1
+
+
+def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iterator[_Node]:
+    x, y = mesh
+    for entry in nodes.items():
+        tag = entry.node.tag.removeprefix("!")
+        keys = entry.keys()
+        if tag in ("Parallel", "Hierarchical", "Pipelined"):
+            yield from _frontend(keys["nodes"], (x, y), in_parallel=tag == "Parallel")
+            continue
+        if tag == "Nothing":
+            continue
+        if tag not in ("Container", "Component"):
+            entry.fail(f"unknown node {entry.node.tag}; expected !Container, !Component, !Parallel or !Nothing")
+        if "name" not in keys:
+            entry.fail("a node without a name")
+        name = keys["name"].text()
+        constraints = [keys["constraints"]] if "constraints" in keys else []
+        if "spatial" in keys:
+            spread = keys["spatial"].keys()
+            x *= spread["meshX"].positive() if "meshX" in spread else 1
+            y *= spread["meshY"].positive() if "meshY" in spread else 1
+            yield _Node(entry, name, "fan-out", {}, (x, y), constraints)
+        if tag == "Component":
+            attributes = keys["attributes"].keys() if "attributes" in keys else {}
+            kinds = [keys[key].text() for key in ("subclass", "class") if key in keys]
+            kind = " ".join(kinds)
+            yield _Node(entry, name, kind, attributes, (x, y), constraints, in_parallel)
+
+
+def _targets(file: Path) -> Iterator[Entry]:
+    """Constraints of the native dialect."""
+    for key in ("architecture_constraints", "mapspace_constraints", "constraints"):
+        try:
+            found = read_root(file, key)
+        except TimeloopFormatError:
+            continue
+        if found.is_map:
+            found = found.keys()["targets"]
+        yield from found.items()
+
+
+def _attach(nodes: list[_Node], constraint: Entry) -> None:
+    target = constraint.keys()["target"].text()
+    named = [node for node in nodes if node.name == target]
+    if not named:
+        constraint.fail(f"no level {target}; there are {', '.join(node.name for node in nodes)}")
+    named[-1].constraints.append(constraint)
+
+
+def _limits(node: _Node) -> _Limits:
+    found = _Limits()
+    for constraint in node.constraints:
+        keys = constraint.keys()
+        kind = keys["type"].text() if "type" in keys else ""
+        if kind:
+            found = _with(found, kind, constraint)
+        for name in () if kind else ("dataspace", "temporal", "spatial"):
+            if name in keys:
+                found = _with(found, name, keys[name])
+    return found
+
+
+def _with(limits: _Limits, kind: str, entry: Entry) -> _Limits:
+    keys = entry.keys()
+    if kind in ("dataspace", "datatype", "bypass", "bypassing"):
+        keep = _operands(keys["keep"]) if "keep" in keys else limits.keep
+        bypass = _operands(keys["bypass"]) if "bypass" in keys else limits.bypass
+        return replace(limits, keep=keep, bypass=bypass)
+    loops = _loops(keys)
+    if kind == "temporal":
+        return replace(limits, temporal=loops)
+    if kind == "spatial":
+        return replace(limits, across=_along_axes(loops, keys))
+    return limits
+
+
+def _along_axes(loops: LoopLimits, keys: dict[str, Entry]) -> tuple[LoopLimits, LoopLimits]:
+    """Dimensions before the split of the permutation lie along X, the others along Y."""
+    if "split" not in keys or not loops.inner:
+        return loops, loops
+    split = int(keys["split"].text())
+    first, rest = loops.inner[:split], loops.inner[split:]
+    along_x, along_y = (
+        LoopLimits({**dict.fromkeys(others, 1), **loops.exact}, loops.most) for others in (rest, first)
+    )
+    return along_x, along_y
+
+
+def _loops(keys: dict[str, Entry]) -> LoopLimits:
+    exact: dict[Dim, int] = {}
+    most: dict[Dim, int] = {}
+    for entry, text in _words(keys.get("factors")):
+        found = re.fullmatch(r"([A-Za-z])\s*(<=|=)?\s*(\d+)", text)
+        if found is None:
+            entry.fail(f"factor {text!r}; write K=4 or K<=4")
+        letter, sign, number = found.groups()
+        dim = _dim(entry, letter)
+        if dim is not None and int(number):  # 0: what is left
+            (most if sign == "<=" else exact)[dim] = int(number)
+    inner: list[Dim] = []
+    for entry, text in _words(keys.get("permutation"), letters=True):
+        dim = _dim(entry, text)
+        if dim is not None:
+            inner.append(dim)
+    return LoopLimits(exact, most, tuple(dict.fromkeys(inner)))
+
+
+def _dim(entry: Entry, letter: str) -> Dim | None:
+    """None: a dimension that layers do not have (H, W of a problem's attributes)."""
+    if letter not in LETTERS and letter not in "HW":
+        entry.fail(f"no dimension {letter}; layers have {' '.join(DIMS)} (M is K)")
+    return LETTERS.get(letter)
+
+
+def _words(entry: Entry | None, *, letters: bool = False) -> Iterator[tuple[Entry, str]]:
+    if entry is None:
+        return
+    texts = [(item, item.text()) for item in entry.items()] if entry.is_list else [(entry, entry.text())]
+    for item, text in texts:
+        parts = re.findall(r"[A-Za-z]", text) if letters else re.split(r"[,\s]+", text.strip())
+        yield from ((item, part) for part in parts if part)
+
+
+def _operands(entry: Entry) -> frozenset[Operand]:
+    found = set()
+    for text in entry.texts():
+        if text not in _SPACES:
+            entry.fail(f"no operand {text}; there are {', '.join(_SPACES)}")
+        found.add(_SPACES[text])
+    return frozenset(found)
+
+
+def _energies(file: Path) -> dict[str, dict[str, float]]:
+    """{component: {action: pJ}} of an energy reference table."""
+    tables = read_root(file, "ERT").keys()["tables"]
+    found: dict[str, dict[str, float]] = {}
+    for table in tables.items():
+        keys = table.keys()
+        name, _ = _name_and_count(keys["name"].text().rsplit(".", 1)[-1])
+        # (a range has dots of its own: system.PE[0..15].buffer)
+        name = re.sub(r".*\.", "", re.sub(r"\[\d+\.\.\d+\]", "", keys["name"].text()))
+        actions = [action.keys() for action in keys["actions"].items()]
+        found[name] = {action["name"].text(): float(action["energy"].text()) for action in actions}
+    return found
+
+
+def _machine(file: Path, nodes: list[_Node], energies: Mapping[str, Mapping[str, float]]) -> Machine:
+    if not nodes:
+        raise MachineError(f"{file}: no component")
+    *above, multiplier = nodes
+    if not any(part in multiplier.kind.lower() for part in MULTIPLIERS):
+        multiplier.entry.fail(f"the last component must multiply: class {multiplier.kind!r} is not known; use intmac")
+    levels: list[Level] = []
+    x, y = 1, 1
+    spatial = _Limits().across
+    """Of the fan-out below the level read last."""
+    mesh_name = file.stem
+    for node in nodes:
+        limits = _limits(node)
+        if node.kind == "fan-out":
+            spatial, mesh_name = limits.across, node.name
+        parts = [("X", node.mesh[0], x, spatial[0]), ("Y", node.mesh[1], y, spatial[1])]
+        for axis, now, before, loops in parts:
+            if now % before:
+                node.entry.fail(f"{now} instances along {axis} under {before}: no whole number in each")
+            if now > before:
+                levels.append(FanOut(mesh_name, "X" if axis == "X" else "Y", now // before, loops))
+        x, y = node.mesh
+        if node.kind != "fan-out":
+            spatial, mesh_name = limits.across, f"below {node.name}"
+        if node is not multiplier and node.kind not in ("fan-out", SPREADS):
+            levels.append(_memory(node, limits, energies, is_outermost=not levels))
+    table = energies.get(multiplier.name, {})
+    mac = _energy(multiplier, table, "compute", "compute_energy")
+    bits = _number(multiplier, ("datawidth", "word_bits", "multiplier_width"), 8)
+    return Machine(file.stem, tuple(levels), mac, int(bits))
+
+
+def _memory(
+    node: _Node, limits: _Limits, energies: Mapping[str, Mapping[str, float]], *, is_outermost: bool
+) -> Memory:
+    if not any(part.lower() in node.kind.lower() for part in BUFFERS):
+        node.entry.fail(f"class {node.kind!r} of {node.name} is not known; a memory is one of {', '.join(BUFFERS)}")
+    bits = _number(node, ("word_bits", "word_width", "datawidth"), 8)
+    cluster = _number(node, ("cluster_size",), 1)
+    width = _number(node, ("width", "memory_width"), math.nan)
+    block = _number(node, ("block_size", "n_words"), 1 if math.isnan(width) else width / bits / cluster)
+    depth = _number(node, ("depth", "memory_depth"), math.nan)
+    words = _number(node, ("entries",), math.nan)
+    if math.isnan(words):
+        kilobytes = _number(node, ("sizeKB",), math.nan)
+        words = depth * block if not math.isnan(depth) else kilobytes * 1024 * 8 / bits
+    if math.isnan(words):
+        if "dram" not in node.kind.lower():
+            node.entry.fail(f"{node.name} has no size; give entries, depth or sizeKB")
+        words = math.inf
+    buffers = _number(node, ("multiple_buffering",), 1)
+    keeps, may_keep = _kept(node, limits, is_outermost=is_outermost)
+    table = energies.get(node.name, {})
+    both = _number(node, ("bandwidth",), math.inf) / 2
+    return Memory(
+        node.name,
+        keeps,
+        may_keep,
+        math.floor(words / buffers) if words < math.inf else words,
+        int(block),
+        int(cluster),
+        int(bits),
+        _number(node, ("read_bandwidth",), both),
+        _number(node, ("write_bandwidth",), both),
+        _number(node, ("shared_bandwidth",), math.inf),
+        _energy(node, table, "read", "read_energy"),
+        _energy(node, table, "write", "write_energy"),
+        _energy(node, table, "update", "update_energy"),
+        table.get("leak", 0.0),
+        limits.temporal,
+    )
+
+
+def _kept(node: _Node, limits: _Limits, *, is_outermost: bool) -> tuple[frozenset[Operand], frozenset[Operand]]:
+    """What it keeps and what it may: the rest where nothing is said; of memories side by side, what is said."""
+    everything = frozenset(OPERANDS)
+    if is_outermost:
+        return everything, frozenset()
+    said = limits.keep or frozenset()
+    if node.in_parallel and limits.keep is not None:
+        return said, frozenset()
+    return said, everything - said - limits.bypass
+
+
+def _number(node: _Node, names: tuple[str, ...], default: float) -> float:
+    for name in names:
+        if name in node.attributes:
+            entry = node.attributes[name]
+            try:
+                return float(entry.text())
+            except ValueError:
+                entry.fail(f"{entry.text()!r} is not a number")
+    return default
+
+
+def _energy(node: _Node, table: Mapping[str, float], action: str, attribute: str) -> float:
+    if action in table:
+        return table[action]
+    if action == "update" and "write" in table:
+        return table["write"]
+    found = _number(node, (attribute,), math.nan)
+    if math.isnan(found):
+        node.entry.fail(
+            f"no energy of {node.name}'s {action}: give an energy reference table (--ert), or {attribute} among "
+            "its attributes (pJ an access)"
+        )
+    return found
