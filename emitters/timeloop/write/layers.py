@@ -1,0 +1,69 @@
+"""The mapped layers of a network as files that timeloop-model runs unchanged, with an index and a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from fadiff.emitters.gemmini.names import c_identifier
+from fadiff.emitters.timeloop.index import FORMAT, Index, IndexEntry
+from fadiff.emitters.timeloop.write.machine import machine_architecture, machine_mapping
+from fadiff.emitters.timeloop.write.problem import problem
+from fadiff.emitters.timeloop.write.script import native_script
+from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.optimizer.nests.network import MappedNetwork
+
+COLUMNS = ("layer", "op", "dims", "macs", "cycles", "energy_pj", "edp_uj_cycles", "floor", "mapping")
+
+
+def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
+    """Write architecture, problems, mappings, `index.yaml`, a script that runs them all, and `layers.csv`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = network.machine
+    title = f"{machine.name}: energies in pJ an access, bandwidths in words per cycle and instance"
+    (folder / "arch.yaml").write_text(yaml_text(machine_architecture(machine), (title,)), encoding="utf-8")
+    entries = []
+    for number, mapped in enumerate(network.layers):
+        name = f"{number:03d}_{c_identifier(mapped.layer.name)[:60]}"
+        about = (f"layer {mapped.layer.name}: {mapped.layer.op} {mapped.layer.dims}".replace("\n", " "),)
+        files = {
+            "problem": problem(mapped.layer, mapped.layer.dims),
+            "mapping": machine_mapping(machine, mapped.workload, mapped.found.mapping),
+        }
+        for kind, content in files.items():
+            (folder / f"{name}.{kind}.yaml").write_text(yaml_text(content, about), encoding="utf-8")
+        entries.append(
+            IndexEntry(
+                layer=mapped.layer.name,
+                arch="arch.yaml",
+                problem=f"{name}.problem.yaml",
+                mapping=f"{name}.mapping.yaml",
+                runs=1,
+                factors="perfect",
+            )
+        )
+    index = Index(
+        format=FORMAT,
+        model=model,
+        target=machine.name,
+        profile="dosa",
+        dialect="native",
+        layers=tuple(entries),
+    )
+    (folder / "index.yaml").write_text(yaml_text(index.model_dump(mode="json")), encoding="utf-8")
+    script, text = native_script(index)
+    (folder / script).write_text(text, encoding="utf-8")
+    (folder / script).chmod(0o755)
+    (folder / "layers.csv").write_text(_table(network), encoding="utf-8")
+
+
+def _table(network: MappedNetwork) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for mapped in network.layers:
+        layer, found = mapped.layer, mapped.found
+        cost = (found.cycles, f"{found.energy:.2f}", f"{found.edp:.6g}", f"{found.floor:.6g}")
+        rows.writerow((layer.name, layer.op, str(layer.dims), layer.macs, *cost, loops(network, mapped.workload, found)))
+    return text.getvalue()
