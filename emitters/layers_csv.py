@@ -49,7 +49,7 @@ def layers_csv(document: ScheduleDocument) -> str:
     rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     rows.writeheader()
     for record in layer_records(document):
-        rows.writerow(record | {"layer": _safe(record["layer"])})
+        rows.writerow(record | {"layer": safe_cell(record["layer"])})
     return text.getvalue()
 
 
@@ -70,6 +70,6 @@ def _extents(mapping: MappingRecord, level: Literal["L2", "L1"]) -> str:
     return " ".join(f"{d}{n}" for d, n in mapping.tile[level].items())
 
 
-def _safe(name: str) -> str:
+def safe_cell(name: str) -> str:
     """A name that no spreadsheet takes for a formula: names come from model files."""
     return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name

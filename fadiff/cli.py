@@ -26,6 +26,7 @@ from fadiff.commands.diff import diff
 from fadiff.commands.doctor import doctor
 from fadiff.commands.evaluate import evaluate
 from fadiff.commands.inspect import inspect
+from fadiff.commands.map import map_command
 from fadiff.commands.measure import measure
 from fadiff.commands.report import report
 from fadiff.commands.sample import sample
@@ -93,6 +94,7 @@ for _command in (
     report,
     diff,
     timeloop,
+    map_command,
     sample,
     doctor,
     completion,

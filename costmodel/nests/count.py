@@ -1,7 +1,7 @@
 """Accesses, cycles and energy of many mappings by Timeloop's rules, on any machine.
 
-Perfect factors only: every factor divides.  The rules are in docs/timeloop.md; equality with timeloop-model is
-held by tests/costmodel/nests (a fixture that timeloop-model counted).
+Perfect factors only: every factor divides.  The rules are in docs/timeloop.md; tests/costmodel/test_nests.py
+holds them equal to what timeloop-model counted.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Nests:
                 stays = np.where(moves, np.where(same, kept, 0), words)
                 total = np.where(loops, trips * total - (trips - 1) * stays, total)
                 jumped[loops] += step[loops]
-        return total
+        return np.asarray(total, dtype=np.int64)
 
     def accesses(self, operand: Operand, memory: int) -> Accesses | None:
         """Of an operand at a memory (outermost: 0); None if it passes by."""
@@ -156,7 +156,7 @@ class Nests:
         return self._parts(operand, level + 1, child, relevant=False)
 
     def _parts(self, operand: Operand, begin: int, end: int, *, relevant: bool) -> Ints:
-        """Product of the fan-outs' factors between two levels, of dimensions that index an operand or do not."""
+        """Product of fan-outs' factors between two levels: of dimensions that index an operand, or do not."""
         indexes = self.workload.steps(operand).any(axis=0)
         dims = indexes if relevant else ~indexes
         between = [i for i in range(begin, end) if i not in self._places]
@@ -195,7 +195,10 @@ class Nests:
     @cached_property
     def energies(self) -> Floats:
         """[rows, memories + 1] in pJ, outermost memory first, the multipliers last."""
-        found = [self._energy(own, counted) for own, counted in zip(self.machine.memories, self._counted, strict=True)]
+        found = [
+            self._energy(own, counted)
+            for own, counted in zip(self.machine.memories, self._counted, strict=True)
+        ]
         macs = np.full(len(self.mappings), self.workload.dims.product * self.machine.mac_pj)
         return np.stack([*found, macs], axis=1)
 

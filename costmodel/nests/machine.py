@@ -24,7 +24,7 @@ class MachineError(ValueError):
 class LoopLimits:
     """What the loops of a level may be (Timeloop: constraints of its temporal or spatial loops).
 
-    `exact` factors; `most` largest factors; `inner` dimensions that must be the innermost loops, innermost first.
+    `exact` factors; `most` largest factors; `inner` dimensions whose loops must be innermost.
     """
 
     exact: Mapping[Dim, int] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class LoopLimits:
 class Memory:
     """One memory level: `words` per instance, bandwidths in words per cycle and instance, energies in pJ.
 
-    Energies are for one access of `block` words by `cluster` instances together; `leak_pj` for one cycle of one
-    instance.  It keeps `keeps`, and of `may_keep` what a mapping chooses; the other operands pass by.
+    Energies are for one access of `block` words by `cluster` instances together; `leak_pj` for one cycle of
+    one instance.  It keeps `keeps`, and of `may_keep` what a mapping chooses; the other operands pass by.
     """
 
     name: str
@@ -93,11 +93,15 @@ class Machine:
         missing = [DATA_SPACES[o] for o in OPERANDS if o not in self.memories[0].keeps]
         if missing:
             where = self.memories[0].name
-            raise MachineError(f"{self.name}: {where} does not keep {', '.join(missing)}; the outermost memory must")
+            raise MachineError(
+                f"{self.name}: {where} does not keep {', '.join(missing)}; the outermost memory must"
+            )
         names = [(level.name, level.axis if isinstance(level, FanOut) else "") for level in self.levels]
         for name in names:
             if names.count(name) > 1:
-                raise MachineError(f"{self.name}: two levels are called {name[0]}; give each a name of its own")
+                raise MachineError(
+                    f"{self.name}: two levels are called {name[0]}; give each a name of its own"
+                )
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -17,9 +17,9 @@ Keeps = tuple[frozenset[Operand], ...]
 
 @dataclass(frozen=True)
 class Mappings:
-    """`factors` [rows, levels, active dimensions] of the loops at every level, outermost level first: loops in
-    time at a memory, in space at a fan-out.  `orders` [rows, memories, active dimensions]: places of dimensions in
-    `Workload.active`, innermost loop first.
+    """`factors` [rows, levels, active dimensions] of the loops at every level, outermost level first: loops
+    in time at a memory, in space at a fan-out.  `orders` [rows, memories, active dimensions]: places of
+    dimensions in `Workload.active`, innermost loop first.
     """
 
     factors: Ints

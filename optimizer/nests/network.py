@@ -52,7 +52,7 @@ def map_network(
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> MappedNetwork:
-    """The best mapping found of every distinct layer; `seconds` of CPU time for all of them together.
+    """The best mapping found of every distinct layer; `seconds` for all of them together.
 
     Raises:
         MachineError: a layer that fits at no tile size.
@@ -64,6 +64,9 @@ def map_network(
     for number, workload in enumerate(distinct, 1):
         progress(f"layer {number} of {len(distinct)}: {workload.dims}")
         found[workload] = best_mapping(machine, workload, objective, share, seed)
-    layers = [MappedLayer(layer, workloads[layer.name], found[workloads[layer.name]]) for layer in graph.tensor_core_layers]
+    layers = [
+        MappedLayer(layer, workloads[layer.name], found[workloads[layer.name]])
+        for layer in graph.tensor_core_layers
+    ]
     others = [layer.name for layer in graph.layers if layer.name not in workloads]
     return MappedNetwork(machine, tuple(layers), tuple(others))

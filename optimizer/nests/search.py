@@ -1,4 +1,4 @@
-"""The best mapping of one layer on any machine: iterated local search over places of prime factors and loop orders.
+"""The best mapping of one layer on any machine: iterated local search over prime factors and loop orders.
 
 A lineage goes to its best neighbour until none is better, then begins again from a disturbed copy of the best
 mapping known.  Measured beside descent by gradients: level with it on single layers (docs/nests.md).
@@ -35,9 +35,10 @@ class Found:
     mapping: Mappings
     energy: float
     cycles: int
+    objective: float
     floor: float
-    """No mapping has a lower objective: each word once from the outermost memory, each product once, the machine full
-    or its outermost memory busy."""
+    """No mapping has a lower objective: each word once from the outermost memory, each product once,
+    the machine full or its outermost memory busy."""
     evaluated: int
 
     @property
@@ -52,9 +53,9 @@ def best_mapping(
     objective: Objective = "edp",
     seconds: float | None = None,
     seed: int = 0,
-    clock: Callable[[], float] = time.process_time,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Found:
-    """Search for `seconds` of CPU time, or until restarts find nothing better.
+    """Search for `seconds`, or until restarts find nothing better.
 
     Raises:
         MachineError: not even the smallest tiles fit, or constraints leave no mapping.
@@ -64,7 +65,7 @@ def best_mapping(
     lineages = [_Lineage(Space(machine, workload, keeps), objective) for keeps in keeps_of(machine)]
     lineages = [lineage for lineage in lineages if lineage.begin(generator)]
     if not lineages:
-        raise MachineError(f"{machine.name}: no tile of {workload.dims} fits, not even one word of each operand")
+        raise MachineError(f"{machine.name}: not one word of each operand of {workload.dims} fits")
     while len(lineages) > 1:  # halving: what to keep is decided by what short searches find
         for lineage in lineages:
             lineage.climb()
@@ -82,6 +83,7 @@ def best_mapping(
         lineage.best,
         float(nests.energy[0]),
         int(nests.cycles[0]),
+        lineage.best_value,
         floor(machine, workload, objective),
         lineage.evaluated,
     )
@@ -146,8 +148,10 @@ class _Lineage:
         fits = np.flatnonzero(Nests(self.space.machine, self.space.workload, rows).fits)
         if len(fits):
             nests = Nests(self.space.machine, self.space.workload, rows[fits])
-            worth = {"edp": lambda: nests.edp, "energy": lambda: nests.energy, "latency": lambda: nests.cycles}
-            found[fits] = worth[self.objective]()
+            if self.objective == "latency":
+                found[fits] = nests.cycles
+            else:
+                found[fits] = nests.edp if self.objective == "edp" else nests.energy
         return found
 
 
@@ -159,7 +163,9 @@ def floor(machine: Machine, workload: Workload, objective: Objective) -> float:
     once["I"] = min(workload.words("I"), workload.dims.product) if max(workload.stride) == 1 else 0
     blocks = {operand: words / outermost.block for operand, words in once.items()}
     reads = blocks["W"] + blocks["I"]
-    energy = reads * outermost.read_pj + blocks["O"] * outermost.update_pj + workload.dims.product * machine.mac_pj
+    energy = (
+        reads * outermost.read_pj + blocks["O"] * outermost.update_pj + workload.dims.product * machine.mac_pj
+    )
     words = once["W"] + once["I"] + once["O"]
     cycles = max(
         workload.dims.product / machine.multipliers,

@@ -42,8 +42,8 @@ class Space:
             product = int(np.prod(np.maximum(found[:, at], 1)))
             if self.workload.dims[dim] % product:
                 raise MachineError(
-                    f"{self.machine.name}: its factors of {dim} make {product}, which does not divide the layer's "
-                    f"{self.workload.dims[dim]}; loosen the constraint"
+                    f"{self.machine.name}: its factors of {dim} make {product}, which does not divide "
+                    f"{self.workload.dims[dim]}, the layer's; loosen the constraint"
                 )
         return found
 
@@ -51,9 +51,9 @@ class Space:
     def most(self) -> NDArray[np.float64]:
         """[levels, dimensions]: largest factors."""
         levels, dims = self.machine.levels, self.workload.active
-        return np.array([[level.limits.largest(dim) for dim in dims] for level in levels], dtype=float).reshape(
-            len(levels), len(dims)
-        )
+        return np.array(
+            [[level.limits.largest(dim) for dim in dims] for level in levels], dtype=float
+        ).reshape(len(levels), len(dims))
 
     @cached_property
     def home(self) -> tuple[int, ...]:
@@ -62,7 +62,9 @@ class Space:
         for at, dim in enumerate(self.workload.active):
             free = np.flatnonzero((self.fixed[:, at] == 0) & np.isinf(self.most[:, at]))
             if not len(free):
-                raise MachineError(f"{self.machine.name}: no level may take what is left of {dim}; free one of them")
+                raise MachineError(
+                    f"{self.machine.name}: no level may take what is left of {dim}; free one of them"
+                )
             found.append(int(free[0]))
         return tuple(found)
 
@@ -96,7 +98,7 @@ class Space:
         return self.workload.active[at] not in self.machine.memories[memory].limits.inner
 
     def neighbours(self, row: Mappings) -> Mappings:
-        """Of one mapping: a prime factor elsewhere, two that change places, or one loop elsewhere in its order."""
+        """Of one mapping: a prime factor elsewhere, two that change places, or another order of loops."""
         factors, orders = row.factors[0], row.orders[0]
         moved = list(self._moved(factors))
         swapped = list(self._swapped(factors, moved))

@@ -1,7 +1,7 @@
-"""A machine from Timeloop's architecture files: native (`subtree`, `local`) or front end (`nodes`) dialect, v0.2 to v0.4.
+"""A machine from Timeloop's files, v0.2 to v0.4: native (`subtree`) or front-end (`nodes`) dialect.
 
-What is read: memories, fan-outs, bandwidths, constraints of loops and operands, energies (an ERT, or `read_energy`,
-`write_energy`, `update_energy`, `compute_energy` among a component's attributes).  What Timeloop ignores is ignored.
+What is read: memories, fan-outs, bandwidths, constraints of loops and operands, energies (an ERT, or
+`read_energy`, `write_energy`, `update_energy`, `compute_energy` among a component's attributes).
 """
 
 from __future__ import annotations
@@ -52,20 +52,21 @@ class _Node:
     in_parallel: bool = False
 
 
+_FREE = LoopLimits()
+
+
 @dataclass(frozen=True)
 class _Limits:
     """Constraints of one level."""
 
-    temporal: LoopLimits = LoopLimits()
-    across: tuple[LoopLimits, LoopLimits] = (LoopLimits(), LoopLimits())
+    temporal: LoopLimits = _FREE
+    across: tuple[LoopLimits, LoopLimits] = (_FREE, _FREE)
     """Of its fan-out, along X and Y."""
     keep: frozenset[Operand] | None = None
     bypass: frozenset[Operand] = frozenset()
 
 
-def read_machine(
-    architecture: Path, constraints: Sequence[Path] = (), ert: Path | None = None
-) -> Machine:
+def read_machine(architecture: Path, constraints: Sequence[Path] = (), ert: Path | None = None) -> Machine:
     """Read an architecture, with further files of constraints and a table of energies.
 
     Raises:
@@ -98,7 +99,9 @@ def _native(subtree: Entry, copies: int) -> Iterator[_Node]:
             attributes = own["attributes"].keys() if "attributes" in own else {}
             total = int(attributes["instances"].text()) if "instances" in attributes else inside * times
             x = int(attributes["meshX"].text()) if "meshX" in attributes else total
-            yield _Node(local, name, own["class"].text() if "class" in own else "", attributes, (x, total // x))
+            yield _Node(
+                local, name, own["class"].text() if "class" in own else "", attributes, (x, total // x)
+            )
         if "subtree" in keys:
             yield from _native(keys["subtree"], inside)
 
@@ -121,7 +124,9 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
         if tag == "Nothing":
             continue
         if tag not in ("Container", "Component"):
-            entry.fail(f"unknown node {entry.node.tag}; expected !Container, !Component, !Parallel or !Nothing")
+            entry.fail(
+                f"unknown node {entry.node.tag}; expected !Container, !Component, !Parallel or !Nothing"
+            )
         if "name" not in keys:
             entry.fail("a node without a name")
         name = keys["name"].text()
@@ -258,9 +263,11 @@ def _energies(file: Path) -> dict[str, dict[str, float]]:
 def _machine(file: Path, nodes: list[_Node], energies: Mapping[str, Mapping[str, float]]) -> Machine:
     if not nodes:
         raise MachineError(f"{file}: no component")
-    *above, multiplier = nodes
+    multiplier = nodes[-1]
     if not any(part in multiplier.kind.lower() for part in MULTIPLIERS):
-        multiplier.entry.fail(f"the last component must multiply: class {multiplier.kind!r} is not known; use intmac")
+        multiplier.entry.fail(
+            f"the last component must multiply: class {multiplier.kind!r} is not known; use intmac"
+        )
     levels: list[Level] = []
     x, y = 1, 1
     spatial = _Limits().across
@@ -291,7 +298,9 @@ def _memory(
     node: _Node, limits: _Limits, energies: Mapping[str, Mapping[str, float]], *, is_outermost: bool
 ) -> Memory:
     if not any(part.lower() in node.kind.lower() for part in BUFFERS):
-        node.entry.fail(f"class {node.kind!r} of {node.name} is not known; a memory is one of {', '.join(BUFFERS)}")
+        node.entry.fail(
+            f"class {node.kind!r} of {node.name} is not known; a memory is one of {', '.join(BUFFERS)}"
+        )
     bits = _number(node, ("word_bits", "word_width", "datawidth"), 8)
     cluster = _number(node, ("cluster_size",), 1)
     width = _number(node, ("width", "memory_width"), math.nan)
@@ -328,8 +337,10 @@ def _memory(
     )
 
 
-def _kept(node: _Node, limits: _Limits, *, is_outermost: bool) -> tuple[frozenset[Operand], frozenset[Operand]]:
-    """What it keeps and what it may: the rest where nothing is said; of memories side by side, what is said."""
+def _kept(
+    node: _Node, limits: _Limits, *, is_outermost: bool
+) -> tuple[frozenset[Operand], frozenset[Operand]]:
+    """What it keeps and what it may: the rest where nothing is said; of parallel memories, what is said."""
     everything = frozenset(OPERANDS)
     if is_outermost:
         return everything, frozenset()
@@ -358,7 +369,7 @@ def _energy(node: _Node, table: Mapping[str, float], action: str, attribute: str
     found = _number(node, (attribute,), math.nan)
     if math.isnan(found):
         node.entry.fail(
-            f"no energy of {node.name}'s {action}: give an energy reference table (--ert), or {attribute} among "
-            "its attributes (pJ an access)"
+            f"no energy of {node.name}'s {action}: give an energy reference table (--ert), or {attribute} "
+            "among its attributes (pJ an access)"
         )
     return found

@@ -6,7 +6,11 @@ import csv
 import io
 from pathlib import Path
 
+from fadiff.costmodel.nests.machine import Machine, Memory
+from fadiff.costmodel.nests.mapping import Mappings
+from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.gemmini.names import c_identifier
+from fadiff.emitters.layers_csv import safe_cell
 from fadiff.emitters.timeloop.index import FORMAT, Index, IndexEntry
 from fadiff.emitters.timeloop.write.machine import machine_architecture, machine_mapping
 from fadiff.emitters.timeloop.write.problem import problem
@@ -65,5 +69,22 @@ def _table(network: MappedNetwork) -> str:
     for mapped in network.layers:
         layer, found = mapped.layer, mapped.found
         cost = (found.cycles, f"{found.energy:.2f}", f"{found.edp:.6g}", f"{found.floor:.6g}")
-        rows.writerow((layer.name, layer.op, str(layer.dims), layer.macs, *cost, loops(network, mapped.workload, found)))
+        row = (safe_cell(layer.name), layer.op, str(layer.dims), layer.macs, *cost)
+        rows.writerow((*row, nest_text(network.machine, mapped.workload, found.mapping)))
     return text.getvalue()
+
+
+def nest_text(machine: Machine, workload: Workload, mappings: Mappings) -> str:
+    """The loops of the first row, outermost first: `DRAM: K4 P2 | GLB: C8 | PE X: K16 | ...`."""
+    parts = []
+    memory = -1
+    for place, level in enumerate(machine.levels):
+        factors = mappings.factors[0, place]
+        if isinstance(level, Memory):
+            memory += 1
+            order, name = list(mappings.orders[0, memory][::-1]), level.name
+        else:
+            order, name = list(range(len(workload.active))), f"{level.name} {level.axis}"
+        loops = " ".join(f"{workload.active[at]}{factors[at]}" for at in order if factors[at] > 1)
+        parts.append(f"{name}: {loops}".rstrip(": ") if not loops else f"{name}: {loops}")
+    return " | ".join(parts)

@@ -13,12 +13,13 @@ from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]
+_NOTHING = {"entries": 1, "word_bits": 1, "block_size": 1}
 
 
 def machine_architecture(machine: Machine) -> Yaml:
     """Root keys `architecture` and `ERT`.
 
-    All levels stand in one list; where two fan-outs follow one another a level that keeps nothing stands between.
+    All levels stand in one list; between two fan-outs stands a level that keeps nothing.
     """
     local: list[Yaml] = []
     tables: list[Yaml] = []
@@ -30,7 +31,9 @@ def machine_architecture(machine: Machine) -> Yaml:
             continue
         if isinstance(above, FanOut):
             name = _between(level)
-            local.append(_component(name, "dummy_storage", {"entries": 1, "word_bits": 1, "block_size": 1}, x, y))
+            local.append(
+                _component(name, "dummy_storage", {"entries": 1, "word_bits": 1, "block_size": 1}, x, y)
+            )
             tables.append(_table(name, x * y, dict.fromkeys(("read", "write", "update", "leak"), 0.0)))
         x, y = (x * level.size, y) if level.axis == "X" else (x, y * level.size)
     local.append(_component("MAC", "intmac", {"word_bits": machine.mac_bits}, x, y))
@@ -77,7 +80,9 @@ def _actions(memory: Memory) -> dict[str, float]:
 
 
 def _table(name: str, instances: int, actions: dict[str, float]) -> Yaml:
-    listed = [OneLine({"name": action, "arguments": {}, "energy": energy}) for action, energy in actions.items()]
+    listed = [
+        OneLine({"name": action, "arguments": {}, "energy": energy}) for action, energy in actions.items()
+    ]
     return {"name": f"system.{name}[1..{instances}]", "actions": listed}
 
 

@@ -1,0 +1,137 @@
+"""`fadiff map`: Timeloop mappings of a network for a machine that need not be a Gemmini."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import click
+
+from fadiff.commands.options import FILE, PATH, choice, console_options, model_argument
+from fadiff.commands.reading import bound_dims, cut_options, dim_option
+from fadiff.console import Console, numbers
+
+if TYPE_CHECKING:
+    from fadiff.optimizer.nests.network import MappedNetwork
+
+Objective = Literal["edp", "energy", "latency"]
+
+
+@click.command("map")
+@model_argument
+@click.option(
+    "--arch",
+    required=True,
+    metavar="ARCH.yaml|NAME",
+    help="Timeloop architecture (v0.2 to v0.4), or a shipped one.",
+)
+@click.option(
+    "--constraints",
+    multiple=True,
+    type=FILE,
+    metavar="FILE.yaml",
+    help="Further Timeloop constraints; repeatable.",
+)
+@click.option("--ert", type=FILE, metavar="FILE.yaml", help="Energy reference table, pJ an access.")
+@click.option("-o", "--out", metavar="DIR", type=PATH, help="Folder to make.  [default: nothing is written]")
+@choice("--objective", get_args(Objective), "What every layer is searched for.")
+@click.option(
+    "--time-budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Of the whole search.  [default: until restarts find nothing better]",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the search.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@dim_option
+@cut_options
+@console_options
+def map_command(
+    console: Console,
+    model: Path,
+    arch: str,
+    constraints: tuple[Path, ...],
+    ert: Path | None,
+    out: Path | None,
+    objective: Objective,
+    time_budget: float | None,
+    seed: int,
+    as_json: bool,
+    dims: tuple[tuple[str, int], ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+) -> None:
+    """Map every product of MODEL.onnx onto a machine that Timeloop describes.
+
+    Writes what timeloop-model runs unchanged: arch.yaml with its energies, a problem and a mapping of every
+    layer, index.yaml, run_timeloop.sh; and layers.csv.  Counts are Timeloop's, for perfect factors.
+
+    \b
+    Examples:
+      fadiff map resnet18.onnx --arch eyeriss-like --out build/eyeriss
+      fadiff map resnet18.onnx --arch arch.yaml --ert ERT.yaml --constraints mine.yaml --out build/mine
+      fadiff map bert.onnx --arch tpu-like --dim sequence=128 --objective energy --json
+    """
+    from fadiff.converter import Cut, convert
+    from fadiff.emitters.timeloop.machines import machine_of
+    from fadiff.emitters.timeloop.write.layers import write_layers
+    from fadiff.optimizer.nests.network import map_network
+    from fadiff.output import check_free, replacing_folder
+
+    if out is not None:
+        check_free(out, force=False)
+    machine = machine_of(arch, constraints, ert)
+    with console.stage(f"reading {model.name}"):
+        conversion = convert(
+            model, calibrate=False, dims=bound_dims(dims), cut=Cut(inputs, outputs), progress=console.update
+        )
+    with console.stage(f"mapping onto {machine.name}", time_budget):
+        found = map_network(conversion.graph, machine, objective, time_budget, seed, console.update)
+    if out is not None:
+        with replacing_folder(out, force=False) as folder:
+            write_layers(found, conversion.graph.name, folder)
+    if as_json:
+        console.result(json.dumps(_summary(found), indent=2))
+        return
+    rows = (
+        (
+            mapped.layer.name,
+            str(mapped.layer.dims),
+            f"{mapped.found.cycles:,}",
+            f"{mapped.found.energy * 1e-6:,.2f}",
+            f"{mapped.found.edp:.4g}",
+            f"{mapped.found.objective / mapped.found.floor:.2f}",
+        )
+        for mapped in found.layers
+    )
+    console.table(("layer", "dims", *numbers("cycles", "uJ", "EDP uJ x cycles", "x floor")), rows)
+    console.result(
+        f"{len(found.layers)} layers on {machine.name}, one after the other: {found.cycles:,} cycles, "
+        f"{found.energy * 1e-6:,.1f} uJ, EDP {found.edp:.4g} uJ x cycles"
+    )
+    if found.others:
+        console.note(f"no loop nests, not counted: {', '.join(found.others)}")
+    if out is not None:
+        console.result(str(out))
+
+
+def _summary(found: MappedNetwork) -> dict[str, object]:
+    layers = [
+        {
+            "name": mapped.layer.name,
+            "dims": mapped.layer.dims.as_dict(),
+            "cycles": mapped.found.cycles,
+            "energy_pj": mapped.found.energy,
+            "edp_uj_cycles": mapped.found.edp,
+            "floor": mapped.found.floor,
+        }
+        for mapped in found.layers
+    ]
+    totals = {"cycles": found.cycles, "energy_pj": found.energy, "edp_uj_cycles": found.edp}
+    return {
+        "machine": found.machine.name,
+        "layers": layers,
+        "not_mapped": list(found.others),
+        "totals": totals,
+    }
