@@ -1,0 +1,112 @@
+"""Record what the real timeloop-model counts of random mappings on our shipped machines.
+
+    python -m tests.emitters.timeloop.record_nests --timeloop-model PATH > recorded_nests.csv
+
+Nothing in that file, which is beside this one, comes from our own counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fadiff.costmodel.nests.machine import OPERANDS, Machine
+from fadiff.costmodel.nests.mapping import Mappings
+from fadiff.costmodel.nests.workload import Workload
+from fadiff.emitters.timeloop.compare import run_model
+from fadiff.emitters.timeloop.machines import machine_of
+from fadiff.emitters.timeloop.read.problem import one_layer_graph
+from fadiff.emitters.timeloop.write.machine import machine_architecture, machine_mapping
+from fadiff.emitters.timeloop.write.problem import problem
+from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.optimizer.nests.space import Space, keeps_of
+from tests.emitters.timeloop.record import dims_of, dims_text, random_layer
+
+MACHINES = ("eyeriss-like", "simba-like", "nvdla-like", "output-stationary")
+PER_MACHINE = 300
+COLUMNS = (
+    "machine",
+    "dims",
+    "stride",
+    "dilation",
+    "keeps",
+    "factors",
+    "orders",
+    "cycles",
+    "energy_pj",
+    "accesses",
+)
+
+
+def mapping_of(row: dict[str, str]) -> tuple[Machine, Workload, Mappings]:
+    """The machine, layer and mapping of a row."""
+    machine = machine_of(row["machine"])
+    stride, dilation = (tuple(map(int, row[name].split())) for name in ("stride", "dilation"))
+    workload = Workload(dims_of(row["dims"]), (stride[0], stride[1]), (dilation[0], dilation[1]))
+    letters = row["keeps"].split(" ")
+    keeps = tuple(frozenset(o for o in OPERANDS if o in kept) for kept in letters)
+    factors = np.array(json.loads(row["factors"]), dtype=np.int64)[None]
+    orders = np.array(json.loads(row["orders"]), dtype=np.int64)[None]
+    return machine, workload, Mappings(factors, orders, keeps)
+
+
+def random_mappings(name: str, seed: int, count: int) -> Iterator[tuple[Machine, Workload, Mappings]]:
+    machine, rng, generator = machine_of(name), random.Random(seed), np.random.default_rng(seed)
+    while count:
+        layer = random_layer(rng).tensor_core_layers[0]
+        workload = Workload.of(layer)
+        found = Space(machine, workload, rng.choice(keeps_of(machine))).random(4, generator)
+        yield machine, workload, found[np.array([rng.randrange(4)])]
+        count -= 1
+
+
+def record(machine: Machine, workload: Workload, mappings: Mappings, model: Path) -> dict[str, object]:
+    layer = one_layer_graph("layer", workload.dims, workload.stride, workload.dilation).tensor_core_layers[0]
+    files = {
+        "arch": machine_architecture(machine),
+        "problem": problem(layer, layer.dims),
+        "mapping": machine_mapping(machine, workload, mappings),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{name}.yaml" for name in files]
+        for path, content in zip(paths, files.values(), strict=True):
+            path.write_text(yaml_text(content))
+        stats = run_model(model, paths)
+    accesses = {
+        f"{level}.{space}": counts for (level, space), counts in stats.accesses.items() if any(counts)
+    }
+    return {
+        "machine": machine.name,
+        "dims": dims_text(workload.dims),
+        "stride": "{} {}".format(*workload.stride),
+        "dilation": "{} {}".format(*workload.dilation),
+        "keeps": " ".join("".join(o for o in OPERANDS if o in kept) or "-" for kept in mappings.keeps),
+        "factors": json.dumps(mappings.factors[0].tolist(), separators=(",", ":")),
+        "orders": json.dumps(mappings.orders[0].tolist(), separators=(",", ":")),
+        "cycles": stats.cycles,
+        "energy_pj": f"{stats.energy_pj:.2f}",
+        "accesses": json.dumps(accesses, separators=(",", ":")),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--timeloop-model", type=Path, required=True)
+    model = parser.parse_args().timeloop_model
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for seed, name in enumerate(MACHINES):
+        for machine, workload, mappings in random_mappings(name, seed, PER_MACHINE):
+            writer.writerow(record(machine, workload, mappings, model))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Mappings on machines that are no Gemmini: counts against timeloop-model's, reading machines, search."""
+
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.nests.count import Nests
+from fadiff.costmodel.nests.machine import (
+    DATA_SPACES,
+    OPERANDS,
+    FanOut,
+    LoopLimits,
+    Machine,
+    MachineError,
+    Memory,
+)
+from fadiff.costmodel.nests.mapping import Mappings, obstacle
+from fadiff.costmodel.nests.workload import Workload
+from fadiff.emitters.timeloop.machines import machine_names, machine_of
+from fadiff.emitters.timeloop.read.machine import read_machine
+from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
+from fadiff.emitters.timeloop.write.machine import machine_architecture
+from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.optimizer.nests.search import best_mapping, floor
+from fadiff.optimizer.nests.space import Space, keeps_of
+from tests.emitters.timeloop.record_nests import MACHINES, PER_MACHINE, mapping_of
+
+with (Path(__file__).parent / "recorded_nests.csv").open() as file:
+    RECORDED = list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_counts_cycles_and_energy_are_timeloops(name: str) -> None:
+    rows = [row for row in RECORDED if row["machine"] == name]
+    assert len(rows) == PER_MACHINE
+    for row in rows:
+        machine, workload, mappings = mapping_of(row)
+        assert obstacle(machine, workload, mappings) == ""
+        nests = Nests(machine, workload, mappings)
+        assert nests.fits.all()
+        found = {}
+        for place, memory in enumerate(machine.memories):
+            for operand in OPERANDS:
+                counts = nests.accesses(operand, place)
+                if counts is not None:
+                    read, written = counts.reads, counts.fills + counts.updates
+                    words = [int((counts.instances * n)[0]) for n in (read, written)]
+                    if any(words):
+                        found[f"{memory.name}.{DATA_SPACES[operand]}"] = words
+        assert found == json.loads(row["accesses"])
+        assert int(nests.cycles[0]) == int(row["cycles"])
+        assert nests.energy[0] == pytest.approx(float(row["energy_pj"]), rel=1e-6, abs=0.1)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_machine_is_the_same_in_both_dialects(name: str, tmp_path: Path) -> None:
+    """Shipped files are of the front end's dialect; what we write is native, and has no limits of loops."""
+    machine = machine_of(name)
+    content = machine_architecture(machine)
+    for key, text in content.items():
+        (tmp_path / f"{key}.yaml").write_text(yaml_text({key: text}))
+    read = read_machine(tmp_path / "architecture.yaml", (), tmp_path / "ERT.yaml")
+    assert [type(level) for level in read.levels] == [type(level) for level in machine.levels]
+    for ours, theirs in zip(machine.levels, read.levels, strict=True):
+        if isinstance(ours, FanOut):
+            assert isinstance(theirs, FanOut) and (ours.axis, ours.size) == (theirs.axis, theirs.size)
+        else:
+            assert isinstance(theirs, Memory)
+            for field in ("name", "words", "block", "word_bits", "read_pj", "update_pj", "shared_bandwidth"):
+                assert getattr(ours, field) == getattr(theirs, field)
+    assert read.mac_pj == machine.mac_pj
+
+
+ALL = frozenset(OPERANDS)
+TINY = Machine(
+    "tiny",
+    (
+        Memory("DRAM", ALL, read_pj=50, write_pj=50, update_pj=50, shared_bandwidth=2),
+        Memory("buffer", frozenset(), ALL, 24, read_pj=2, write_pj=2, update_pj=2, shared_bandwidth=4),
+        FanOut("elements", "X", 3, LoopLimits({"C": 1})),
+        Memory("sums", frozenset("O"), words=2, read_pj=0.2, write_pj=0.2, update_pj=0.2),
+    ),
+    1.0,
+)
+
+
+def test_the_search_finds_the_best_of_all_mappings() -> None:
+    """Against every placement of factors and every order, priced one by one."""
+    workload = Workload(Dims(K=6, C=4, P=3))
+    best = np.inf
+    levels = len(TINY.levels)
+    splits = [
+        [
+            f
+            for f in itertools.product(*[[d for d in range(1, n + 1) if n % d == 0]] * levels)
+            if np.prod(f) == n
+        ]
+        for n in workload.bounds
+    ]
+    factors = np.array([np.array(f).T for f in itertools.product(*splits)])
+    orders = [list(p) for p in itertools.permutations(range(3))]
+    for keeps in keeps_of(TINY):
+        for order in itertools.product(orders, orders):  # the last memory's order changes nothing that counts
+            rows = np.tile(np.array([*order, orders[0]]), (len(factors), 1, 1))
+            nests = Nests(TINY, workload, Mappings(factors, rows, keeps))
+            allowed = factors[:, 2, workload.active.index("C")] == 1
+            edp = nests.edp[nests.fits & allowed]
+            best = min(best, edp.min())
+    found = best_mapping(TINY, workload)
+    assert found.edp == pytest.approx(best)
+    assert floor(TINY, workload, "edp") <= best
+    assert obstacle(TINY, workload, found.mapping) == ""
+
+
+def test_what_no_tile_fits_is_said() -> None:
+    small = Machine("small", (*TINY.levels[:-1], Memory("sums", ALL, words=2)), 1.0)
+    with pytest.raises(MachineError, match="not one word of each operand of K4 C4 fits"):
+        best_mapping(small, Workload(Dims(K=4, C=4)))
+
+
+def test_random_mappings_are_legal() -> None:
+    machine = machine_of("simba-like")
+    workload = Workload(Dims(K=24, C=12, P=14, Q=7, R=3, S=3))
+    space = Space(machine, workload, keeps_of(machine)[0])
+    found = space.random(50, np.random.default_rng(1))
+    assert {obstacle(machine, workload, found, row) for row in range(50)} == {""}
+    assert Nests(machine, workload, found).fits.all()
+    assert len(np.unique(found.factors, axis=0)) > 25
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (("class: SRAM", "class: cabinet"), r"bad.yaml:\d+: .*class 'cabinet' of buffer is not known"),
+        ((", read_energy: 2.5", ""), r"no energy of buffer's read: give an energy reference table"),
+        (("entries: 131072, ", ""), r"buffer has no size; give entries, depth or sizeKB"),
+        (("factors: [N=1, C=1", "factors: [Z=1, C=1"), r"no dimension Z; layers have G N K C P Q R S"),
+        (
+            ("keep: [Inputs, Outputs]", "keep: [Images]"),
+            r"no operand Images; there are Weights, Inputs",
+        ),
+        (("class: intmac", "class: SRAM"), r"the last component must multiply"),
+    ],
+)
+def test_bad_machines_are_one_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    from fadiff.emitters.timeloop.machines import FOLDER
+
+    text = (FOLDER / "eyeriss-like.yaml").read_text()
+    assert change[0] in text
+    (tmp_path / "bad.yaml").write_text(text.replace(*change, 1))
+    with pytest.raises((TimeloopFormatError, MachineError), match=message):
+        read_machine(tmp_path / "bad.yaml")
