@@ -45,6 +45,7 @@ def list_targets(console: Console, as_json: bool) -> None:
       fadiff targets list --json
     """
     from fadiff.costmodel.target.target import load_target, preset_names
+    from fadiff.emitters.timeloop.machines import machine_names
 
     presets = [load_target(name) for name in preset_names()]
     if as_json:
@@ -62,6 +63,7 @@ def list_targets(console: Console, as_json: bool) -> None:
         for target in presets
     )
     console.table(("name", "array", "scratchpad", "accumulator", "elements", "fusion path"), rows)
+    console.result(f"machines for fadiff map --arch: {', '.join(machine_names())}")
 
 
 @targets.command()

@@ -155,3 +155,49 @@ def test_bad_machines_are_one_line(change: tuple[str, str], message: str, tmp_pa
     (tmp_path / "bad.yaml").write_text(text.replace(*change, 1))
     with pytest.raises((TimeloopFormatError, MachineError), match=message):
         read_machine(tmp_path / "bad.yaml")
+
+
+def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
+    import onnx
+    from click.testing import CliRunner
+
+    from fadiff.cli import cli
+    from fadiff.console import Console
+
+    weights = np.ones((4, 2, 3, 3), np.float32)
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        onnx.helper.make_node("Softmax", ["a"], ["y"], name="second"),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "net",
+        [value("x", 1, [1, 2, 6, 6])],
+        [value("y", 1, [1, 4, 6, 6])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    model = tmp_path / "net.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), model)
+    out = tmp_path / "out"
+    command = ["map", str(model), "--arch", "tpu-like", "--out", str(out), "--json", "--time-budget", "0.2"]
+    done = CliRunner().invoke(cli, command, obj=Console(), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    [layer] = summary["layers"]
+    assert {d: n for d, n in layer["dims"].items() if n > 1} == {
+        "K": 4,
+        "C": 2,
+        "P": 6,
+        "Q": 6,
+        "R": 3,
+        "S": 3,
+    }
+    assert layer["edp_uj_cycles"] >= layer["floor"] > 0
+    assert len(summary["not_mapped"]) == 1
+    with (out / "layers.csv").open() as file:
+        [row] = csv.DictReader(file)
+    assert int(row["cycles"]) == layer["cycles"]
+    assert row["mapping"].startswith("DRAM")
+    assert (out / "run_timeloop.sh").stat().st_mode & 0o100
+    assert CliRunner().invoke(cli, command, obj=Console()).exit_code != 0  # nothing is written over
