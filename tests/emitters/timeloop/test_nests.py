@@ -35,8 +35,8 @@ with (Path(__file__).parent / "recorded_nests.csv").open() as file:
 
 
 LINKED = {"eyeriss-like": 1, "simba-like": 1, "nvdla-like": 0, "output-stationary": 0}
-"""Recorded mappings in which Timeloop lets neighbours hand on inputs that their windows share; we count that each
-is given its own by the memory above."""
+"""Recorded mappings in which Timeloop lets neighbours hand on inputs that their windows share; we count that
+each is given its own by the memory above."""
 
 
 @pytest.mark.parametrize("name", MACHINES)
