@@ -223,9 +223,15 @@ def error_against_rtl(model: LatencyModel, target: Target) -> str:
         )
     _, validation = clock()
     side = max((timed for timed in validation if timed <= target.side), default=min(validation))
-    found = validation[side]["by_model"][model]
+    found, apart = validation[side]["by_model"][model], validation[side].get("held_out")
+    others = ""
+    if model == "clock" and apart is not None:
+        others = (
+            f"; {100 * apart['median_error']:.0f} % and {100 * apart['p90_error']:.0f} % on "
+            f"{apart['programs']} of other kinds that it was never fitted to"
+        )
     return (
         f"median error {100 * found['median_error']:.0f} %, nine in ten below "
         f"{100 * found['p90_error']:.0f} % against RTL, {validation[side]['programs']} small programs "
-        f"on {side} x {side}"
+        f"on {side} x {side}{others}"
     )

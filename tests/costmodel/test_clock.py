@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fadiff.costmodel.latency.cache import Reuse, misses
@@ -148,7 +149,20 @@ def test_an_error_is_that_of_the_array_that_was_timed(model, side, timed):
     printed = error_against_rtl(model, load_target("gemmini-default").model_copy(update={"side": side}))
     found = clock()[1][timed]
     assert f"median error {100 * found['by_model'][model]['median_error']:.0f} %" in printed
-    assert printed.endswith(f"against RTL, {found['programs']} small programs on {timed} x {timed}")
+    assert f"against RTL, {found['programs']} small programs on {timed} x {timed}" in printed
+    assert ("never fitted to" in printed) == (model == "clock" and "held_out" in found)
+
+
+def test_what_is_said_of_held_out_programs_is_of_all_that_were_timed():
+    """Beside the fitted figure stands that of programs which no fit may see."""
+    apart, by_kind = clock()[1][16]["held_out"], []
+    for ratios in apart["by_kind"].values():
+        by_kind += ratios
+    assert apart["programs"] == len(by_kind) >= 5
+    errors = np.abs(np.array(by_kind) - 1)
+    assert apart["median_error"] == pytest.approx(np.median(errors), abs=2e-3)
+    assert apart["p90_error"] == pytest.approx(np.quantile(errors, 0.9), abs=2e-3)
+    assert apart["p90_error"] > clock()[1][16]["by_model"]["clock"]["p90_error"]
 
 
 def test_a_calibrated_target_has_the_error_on_its_own_hardware():
