@@ -119,7 +119,7 @@ def test_the_python_example_names_what_exists():
 
 
 def test_the_quantisation_example_is_what_calibration_did(tmp_path):
-    (block,) = (b for b in blocks(ROOT / "docs" / "firmware-interface.md", "c") if "rintf" in b)
+    (block,) = (b for b in blocks(ROOT / "docs" / "firmware-interface.md", "c") if "quantise(float" in b)
     function = block[: block.index("\n}\n") + 3]
     (tmp_path / "main.c").write_text(
         "#include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#define MODEL_INPUT0_SCALE 0.03125f\n"
