@@ -110,7 +110,7 @@ def compile(
     reading: ModelOptions | None = None,
     search: SearchOptions | None = None,
     schedule: str | Path | None = None,
-    max_dram_bytes: DramLimit = "gemmini-auto",
+    max_dram_bytes: DramLimit = None,
     timeloop: TimeloopOptions | None = None,
     verify: bool = False,
     force: bool = False,

@@ -147,7 +147,8 @@ def decide(
         notes.append(note)
     if search.profile == "hw":
         with console.stage("choosing hardware loops"):
-            found = _issued(found, limit)
+            if search.latency != "clock":  # which searches them
+                found = _issued(found, limit)
             if search.fusion and search.method != "layerwise":
                 found = _pipelined(found, limit, given)
     notes = [text for text in notes if text]

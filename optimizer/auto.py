@@ -8,7 +8,7 @@ from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified,
 from fadiff.optimizer.cut.problem import Problem
 
 ENUMERATING = 0.5
-"""Share of a time budget after which descent begins."""
+"""Share of a time budget after which descent begins (roofline latency)."""
 
 
 def auto(problem: Problem) -> Certified:
@@ -16,16 +16,18 @@ def auto(problem: Problem) -> Certified:
 
     Groups are priced best first until a proof, or `CERTIFIED_FRONTS` fronts or a share of the time budget.
     Layers of groups that the bound counts by their floors are then open: descent gets these, with whatever
-    may fuse with them, and starts from the best schedule known.  Without PyTorch that schedule is the result.
+    may fuse with them, and starts from the best schedule known.  Without PyTorch that schedule is the result;
+    and under the clock, where enumeration uses all of the time better.
     """
     layerwise(problem)
     certificate = Certificate(problem)
-    found = certificate.run(CERTIFIED_FRONTS, ENUMERATING)
+    by_clock = problem.rules.latency == "clock"
+    found = certificate.run(CERTIFIED_FRONTS, 1.0 if by_clock else ENUMERATING)
     layers = len(problem.graph.layers)
     problem.settled = 1 - len(found.open) / layers
     problem.say(f"enumeration settled {layers - len(found.open)} of {layers} layers")
     open_groups = any(map(found.open.intersection, problem.candidates))
-    if found.complete or not open_groups or problem.is_past_limit:  # (a budget has a share left for descent)
+    if by_clock or found.complete or not open_groups or problem.is_past_limit:
         return found
     if find_spec("torch") is None:
         return found

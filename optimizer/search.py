@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.auto import auto
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
 from fadiff.optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
 from fadiff.optimizer.cut.partition import Partition
-from fadiff.optimizer.cut.problem import Problem, Progress, value
+from fadiff.optimizer.cut.problem import Problem, Progress
 from fadiff.optimizer.cut.result import BoundKind, SearchResult
 from fadiff.optimizer.cut.settings import MethodName, Settings
-from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from fadiff.optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
-"""Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
-there only."""
+"""Methods that find a lower bound as they search."""
 
 
 def optimize(
@@ -59,17 +54,11 @@ def optimize(
         raise ValueError(settings.obstacle)
     problem = whole = Problem.of(settings, graph, target, progress, solved)
     floor = None
-    if settings.method not in PROVING or settings.latency != "roofline":
+    if settings.method not in PROVING:
         # First, so that the search has what is left of the time budget; it sees nothing of this.
         floor = _floor(problem, settings.method)
         problem = problem.rest()
-    others = []
-    if settings.latency == "clock" and settings.method in PROVING:
-        others = list(_others(problem, settings))
-        problem = problem.rest()
     schedule, bound, kind = _search(problem, settings.method)
-    if settings.latency == "clock":
-        schedule = _quickest(schedule, others, problem, settings)
     if floor is not None:
         bound, kind = floor, "relaxed"
     return SearchResult(
@@ -84,33 +73,6 @@ def optimize(
         settled=problem.settled,
         unfused_bytes=_unfused_bytes(problem),
     )
-
-
-def _others(problem: Problem, settings: Settings) -> Iterator[Schedule]:
-    """Schedules that a search by the clock may not be worse than: what the same search finds under roofline
-    latency, in half of a time budget, with its layers issued, and gemmini.h's automatic tiles."""
-    rules = replace(problem.rules, latency="roofline", network_weights=0)
-    half = None if problem.time_budget is None else problem.time_budget / 2
-    by_roofline, _, _ = _search(replace(problem.rest(), rules=rules, time_budget=half), settings.method)
-    yield _issued(by_roofline, settings)
-    with suppress(ScheduleError):  # memories too small for gemmini.h's tiles
-        yield automatic_schedule(problem.graph, problem.rules.target, settings.row_packing)
-
-
-def _quickest(schedule: Schedule, others: list[Schedule], problem: Problem, settings: Settings) -> Schedule:
-    """What the clock finds best of them once it is decided who issues the layers; gemmini.h's calls are."""
-    own = schedule if settings.method == "gemmini-auto" else _issued(schedule, settings)
-
-    def worth(one: Schedule) -> float:
-        cost = problem.cost(one)
-        return value(settings.objective, cost.energy_pj, cost.latency_cycles)
-
-    return min([own, *others], key=worth)
-
-
-def _issued(schedule: Schedule, settings: Settings) -> Schedule:
-    residency = settings.residency and settings.fusion
-    return with_issues(schedule, None, settings.objective, residency=residency)
 
 
 def _unfused_bytes(problem: Problem) -> int | None:

@@ -15,16 +15,19 @@ import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
 from benchmarks.adversary.graphs import chain, network, some_channels, some_heads
+from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
 from fadiff.costmodel.group.resident_tensors import (
     obstacle_to_staying,
     resident_tensors,
     with_resident_tensors,
 )
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import bounds_of, shape_of
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule
 from fadiff.optimizer.cut.partition import ordered
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.cut.settings import Settings
@@ -32,6 +35,8 @@ from fadiff.optimizer.group.candidates import candidate_groups
 from fadiff.optimizer.group.hull import Way
 from fadiff.optimizer.group.tiles import last_output
 from fadiff.optimizer.layer.candidates import divisors, extents
+from fadiff.optimizer.layer.loop_points import loop_points
+from fadiff.optimizer.layer.loop_space import pins
 from fadiff.optimizer.search import optimize
 
 STEPS = 120
@@ -62,12 +67,12 @@ def chains(rng: Rng) -> Attempt:
 
 
 def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
-    """One walk, in either profile and under either latency model."""
-    of_program, profile = rng.random() >= 0.7, profile_of(rng)
-    latency: LatencyModel = "clock" if of_program and profile == "hw" else "roofline"
+    """One walk, in either profile."""
+    profile = profile_of(rng)
     graph = drawn(rng)
     target = small_target(rng, int(rng.choice([2, 4, 8])))
-    settings = Settings(method="exact", profile=profile, latency=latency)
+    settings = Settings(method="exact", profile=profile)
+    latency = settings.latency
     case = f"{name}: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
     if not graph.tensor_core_layers:
         return Attempt(0, np.inf, case)  # nothing has a mapping
@@ -125,16 +130,44 @@ def step(schedule: Schedule, problem: Problem, rng: Rng, *, canonical: bool) -> 
                 plan = plan_group(schedule.graph, group)
                 layer = schedule.graph.by_name[name]
                 assert isinstance(layer, TensorCoreLayer)
-                resident = name in group.resident_weights
-                space = problem.groups.spaces.space(layer, plan, group, resident)
-                parts = space.by_lanes()
-                drawn = drawn_mapping(parts[int(rng.integers(len(parts)))], rng, canonical=canonical)
+                drawn = _drawn(problem, group, plan, layer, rng, canonical=canonical)
                 if drawn is None:
                     return None
                 mappings[name] = drawn
         return Schedule(schedule.graph, schedule.target, mappings, groups, schedule.profile)
     except (ScheduleError, nx.NetworkXUnfeasible):  # the latter: two groups that need each other
         return None
+
+
+def _drawn(
+    problem: Problem,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    layer: TensorCoreLayer,
+    rng: Rng,
+    *,
+    canonical: bool,
+) -> Mapping | None:
+    """A mapping of a member of a group; of a program, one that a loop unit can run if any can."""
+    resident = layer.name in group.resident_weights
+    space = problem.groups.spaces.space(layer, plan, group, resident)
+    if space.site is not None:
+        if group.resident_weights:
+            shapes = {
+                name: (member, Dims(*bounds_of(shape_of(member), plan[name].computed)))
+                for name in sorted(group.resident_weights)
+                if isinstance(member := problem.graph.by_name[name], TensorCoreLayer)
+            }
+            ways = list(pins(shapes, problem.rules.target.side))
+            if not ways:
+                return None
+            pinned = ways[int(rng.integers(len(ways)))]
+            space = problem.groups.spaces.space(layer, plan, group, resident, pinned)
+        points = loop_points(space)
+        if points is not None:
+            return points.mapping(int(rng.integers(len(points.energy))))
+    parts = space.by_lanes()
+    return drawn_mapping(parts[int(rng.integers(len(parts)))], rng, canonical=canonical)
 
 
 def _groups(

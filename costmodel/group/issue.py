@@ -17,10 +17,12 @@ from fadiff.costmodel.group.loop_convolutions import (
     convolution_rows,
     obstacle_to_convolution_call,
     obstacle_to_convolution_loop,
+    obstacle_to_convolutions,
 )
 from fadiff.costmodel.group.loop_products import (
     obstacle_to_product_call,
     obstacle_to_product_loop,
+    obstacle_to_products,
     product_rows,
 )
 from fadiff.costmodel.group.loop_setting import LoopSetting, PinnedWeights
@@ -41,6 +43,11 @@ _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
 def obstacle_to_issue(setting: LoopSetting) -> str:
     """Why the layer cannot be issued as its mapping says; empty if it can."""
     return _OBSTACLES[setting.mapping.issue](setting)
+
+
+def obstacle_to_unit(setting: LoopSetting, unit: Issue) -> str:
+    """Why one of LOOPS cannot run the layer, however it is mapped; empty if it may."""
+    return (obstacle_to_products if unit == "loop_ws" else obstacle_to_convolutions)(setting)
 
 
 def obstacle_to_loops(setting: LoopSetting) -> str:

@@ -9,12 +9,13 @@ two at a time.  Depthwise layers are dense convolutions of one block of channels
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
 from fadiff.costmodel.group.loop_setting import LoopSetting
-from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.mapping.shape import extents, shape_of
 from fadiff.costmodel.mapping.tiling import Window
 
@@ -28,19 +29,22 @@ _MOST_PIXELS = 0xFF
 
 def obstacle_to_convolution_loop(setting: LoopSetting) -> str:
     """Why the loop unit of convolutions cannot run the layer's scratchpad tiles; empty if it can."""
+    return (
+        obstacle_to_convolutions(setting)
+        or _obstacle_in_tiles(setting)
+        or (_obstacle_in_pooling(setting) if setting.pools else "")
+        or setting.obstacle_in_capacity(*convolution_rows(setting))
+    )
+
+
+def obstacle_to_convolutions(setting: LoopSetting) -> str:
+    """Why the unit cannot run the layer, however it is mapped; empty if it may."""
     layer = setting.layer
     if layer.op not in ("conv", "depthwise"):
         return f"a {layer.op} is no convolution"
     if shape_of(layer).has_transposed_weights:
         return "its weights are contiguous along input channels"
-    return (
-        setting.obstacle
-        or _obstacle_in_windows(layer)
-        or _obstacle_in_pitches(setting)
-        or _obstacle_in_tiles(setting)
-        or (_obstacle_in_pooling(setting) if setting.pools else "")
-        or setting.obstacle_in_capacity(*convolution_rows(setting))
-    )
+    return setting.obstacle or _obstacle_in_windows(layer) or _obstacle_in_pitches(setting)
 
 
 def obstacle_to_convolution_call(setting: LoopSetting) -> str:
@@ -189,21 +193,23 @@ def _obstacle_in_pooling(setting: LoopSetting) -> str:
 
 def convolution_rows(setting: LoopSetting) -> tuple[int, int, int]:
     """Rows of the input, weight and output tiles as the unit lays them out."""
-    return tile_rows(setting.layer, setting.mapping.tile_l2, setting.target.side)
+    return operand_rows(setting.layer, setting.mapping.tile_l2.as_dict(), setting.target.side)
 
 
-def tile_rows(layer: TensorCoreLayer, tile: Dims, side: int) -> tuple[int, int, int]:
-    """Rows of the input, weight and output of a scratchpad tile on an array of `side`.
+def operand_rows(
+    layer: TensorCoreLayer, tile: Mapping[Dim, Number], side: int
+) -> tuple[Number, Number, Number]:
+    """Rows of input, weight and output of a scratchpad tile, or of columns of tiles, on an array of `side`.
 
     The unit has stride - 1 more rows and columns of input than the windows touch.
     """
     stride, dilation = loop_steps(layer)
-    height = tile.P * stride + (tile.R - 1) * dilation
-    width = tile.Q * stride + (tile.S - 1) * dilation
-    channels, outputs = (tile.G, tile.G) if layer.op == "depthwise" else (tile.C, tile.K)
-    in_blocks, out_blocks = ceil_div(channels, side), ceil_div(outputs, side)
+    height = tile["P"] * stride + (tile["R"] - 1) * dilation
+    width = tile["Q"] * stride + (tile["S"] - 1) * dilation
+    channels, outputs = (tile["G"], tile["G"]) if layer.op == "depthwise" else (tile["C"], tile["K"])
+    in_blocks, out_blocks = -(-channels // side), -(-outputs // side)
     return (
-        in_blocks * tile.N * height * width,
-        out_blocks * tile.R * tile.S * channels,
-        out_blocks * tile.N * tile.P * tile.Q,
+        in_blocks * tile["N"] * height * width,
+        out_blocks * tile["R"] * tile["S"] * channels,
+        out_blocks * tile["N"] * tile["P"] * tile["Q"],
     )

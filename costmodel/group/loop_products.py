@@ -21,12 +21,8 @@ _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 
 def obstacle_to_product_loop(setting: LoopSetting) -> str:
     """Why the loop unit of products cannot run the layer's scratchpad tiles; empty if it can."""
-    if not is_product(setting.layer):
-        return "it is no matrix product"
-    if setting.pools:
-        return "its stores pool"
     return (
-        setting.obstacle
+        obstacle_to_products(setting)
         or _obstacle_in_tiles(setting)
         or setting.obstacle_in_capacity(*product_rows(setting))
         or ("" if None not in row_pitches(setting) else "the pixels of its tiles are no rows of one matrix")
@@ -36,6 +32,13 @@ def obstacle_to_product_loop(setting: LoopSetting) -> str:
 def is_product(layer: TensorCoreLayer) -> bool:
     """Whether the unit of products could run a layer."""
     return layer.op != "depthwise" and layer.dims.R * layer.dims.S == 1 and not any(layer.pads)
+
+
+def obstacle_to_products(setting: LoopSetting) -> str:
+    """Why the unit cannot run the layer, however it is mapped; empty if it may."""
+    if not is_product(setting.layer):
+        return "it is no matrix product"
+    return "its stores pool" if setting.pools else setting.obstacle
 
 
 def obstacle_to_product_call(setting: LoopSetting) -> str:
@@ -103,9 +106,13 @@ def product_rows(setting: LoopSetting) -> tuple[int, int, int]:
 
 def row_pitches(setting: LoopSetting) -> tuple[int | None, int | None]:
     """Elements from one row of the input tiles, and of the output tiles, to the next (see `pixel_pitch`)."""
+    return tile_pitches(setting, [setting.mapping.tile_l2[d] for d in _PIXELS])
+
+
+def tile_pitches(setting: LoopSetting, tile: Sequence[int]) -> tuple[int | None, int | None]:
+    """`row_pitches` of tiles of these extents along N, P and Q, whatever the mapping."""
     sy, sx = setting.layer.stride
     n, h, w = setting.input_strides
-    tile = [setting.mapping.tile_l2[d] for d in _PIXELS]
     return (
         pixel_pitch(tile, setting.region, (n, h * sy, w * sx)),
         pixel_pitch(tile, setting.region, setting.output_strides),

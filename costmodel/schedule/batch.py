@@ -91,7 +91,7 @@ def _by_clock(
     for index, alike in nest.by_order():
         counts = nest_counts(alike, target, placement, network_weights).issued_as(issue)
         cycles = np.where(nest.order == index, layer_cycles(counts, clock_of(target)), cycles)
-    return cycles
+    return np.rint(cycles)
 
 
 def clock_columns(

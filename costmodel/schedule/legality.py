@@ -15,6 +15,7 @@ from fadiff.costmodel.group.copies import check_copies
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.issue import check_issues
 from fadiff.costmodel.group.legality import check_mapping
+from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.group.pipeline import check_pipelines
 from fadiff.costmodel.group.placement import pooled, stores_sums
 from fadiff.costmodel.group.pooling import obstacle_in_tiles
@@ -124,6 +125,15 @@ def check_member(
             "has_full_width_read"
         )
     check_mapping(space.layer, mapping, target, profile, plan[space.layer.name].computed, space.room)
+
+
+def has_room(setting: LoopSetting) -> bool:
+    """Whether `check_member` accepts the mapping of a setting (profile hw)."""
+    try:
+        check_member(setting.graph, setting.members, setting.space, setting.mapping, setting.target, "hw")
+    except ScheduleError:
+        return False
+    return True
 
 
 def _check_pool(

@@ -81,7 +81,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "--max-dram-bytes",
     metavar="BYTES|gemmini-auto|none",
     callback=_parse_limit,
-    default="gemmini-auto",
+    default="none",
     show_default=True,
     help="Most DRAM bytes the schedule may move, at whatever it costs; gemmini-auto: what gemmini.h's "
     "automatically tiled calls would move.",

@@ -24,6 +24,7 @@ from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.nodes import Node
+from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem
@@ -36,9 +37,11 @@ from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.fronts import Floats, Front
 from fadiff.optimizer.layer.hull import Solution, lower_hull
 from fadiff.optimizer.layer.legalise import legalise
+from fadiff.optimizer.layer.loop_points import LoopPoints, loop_points
 from fadiff.optimizer.layer.pricing import price
 from fadiff.optimizer.layer.space import Ints, LayerSpace
 
+_TILE: tuple[Dim, ...] = ("N", "K", "C", "P", "Q", "R", "S")
 VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 Priced = tuple[float, float, Way]
@@ -75,6 +78,12 @@ class Encoding:
         """All distinct layers and fusable edges."""
         network = problem.network
         spaces = tuple(LayerSpace.alone(shape, problem.rules) for shape in network.shapes)
+        if problem.rules.latency == "clock":
+            first = {node: name for name, node in reversed(network.node_of.items())}
+            spaces = tuple(
+                space if network.nodes[i].is_add else problem.groups.space_alone(first[i])
+                for i, space in enumerate(spaces)
+            )
         lists = tuple(extents_of(node, space) for node, space in zip(network.nodes, spaces, strict=True))
         return cls(network, spaces, lists)
 
@@ -131,11 +140,11 @@ class Decoder:
         self.host = problem.beside(encoding.network)
         """Energy and latency of the layers that are no nodes."""
 
-    def alone(self, batch: Batch) -> tuple[Floats, Floats, list[Points | None]]:
+    def alone(self, batch: Batch) -> tuple[Floats, Floats, list[Points | _Near | None]]:
         """Energy and latency [B, L] of every node unfused, and its legalised points (an add has none)."""
         energy = np.zeros((len(batch), self.encoding.nodes))
         latency = np.zeros_like(energy)
-        points: list[Points | None] = []
+        points: list[Points | _Near | None] = []
         for i, space in enumerate(self.encoding.spaces):
             if i in self._adds:
                 energy[:, i], latency[:, i] = self._adds[i].energy[0], self._adds[i].latency[0]
@@ -304,7 +313,7 @@ class _Member(NamedTuple):
 
     energy: float
     latency: float
-    points: Points
+    points: Points | _Near
     at: int
 
     @property
@@ -319,9 +328,27 @@ def _price_rows(space: LayerSpace, rows: list[Row]) -> Iterator[_Member]:
     return map(_Member, energy.tolist(), latency.tolist(), repeat(points), range(len(points)))
 
 
-def price_legal(space: LayerSpace, extents: Ints, order: Ints) -> tuple[Points, Floats, Floats]:
+class _Near(NamedTuple):
+    """The mappings of loop units nearest to some points."""
+
+    loops: LoopPoints
+    places: Ints
+
+    def mapping(self, at: int) -> Mapping:
+        """That of one point."""
+        return self.loops.mapping(int(self.places[at]))
+
+
+def price_legal(space: LayerSpace, extents: Ints, order: Ints) -> tuple[Points | _Near, Floats, Floats]:
     """Legal points at extents [B, V] and orders [B], with energy and latency [B]: infinite where not even the
     smallest tiles fit, or the tiles leave partial sums or resident weights where they cannot be."""
+    loops = loop_points(space)
+    if loops is not None and space.site is not None:
+        near = loops.nearest(space.site, extents[:, : len(_TILE)], _TILE)
+        energy, latency = (
+            np.where(near < 0, np.inf, column[near]) for column in (loops.energy, loops.latency)
+        )
+        return _Near(loops, near), energy, latency
     points, fits = legalise(space, {v: extents[:, j] for j, v in enumerate(VARIABLES)}, order)
     costs = price(points)
     if space.must_finish:

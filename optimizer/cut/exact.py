@@ -10,7 +10,7 @@ certificate).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan
@@ -111,6 +111,7 @@ class Certificate:
         self._by_tile: set[PlacedGroup] = set()
         """Groups whose floors are those of their tiles: most of those that get chosen need no price then."""
         self._refines = price is None and problem.fusion_model == "sound"
+        self._kept: tuple[float, Partition] | None = None
 
     def offer(self, hulls: Hulls) -> None:
         """Ways found elsewhere."""
@@ -138,9 +139,23 @@ class Certificate:
         """The best partition, its tensors in their places; optimal unless `share` of the time budget, or
         `most_fronts` fronts enumerated from now on, stop it."""
         found = self._run(most_fronts, share)
-        placed = self.problem.placed(found.partition)
-        has_places = {way.group for way in placed} == {way.group for way in found.partition}
-        return found._replace(partition=placed, complete=found.complete and has_places)
+        if self.problem.rules.latency != "clock":
+            placed = self.problem.placed(found.partition)
+            has_places = {way.group for way in placed} == {way.group for way in found.partition}
+            return found._replace(partition=placed, complete=found.complete and has_places)
+        has_places = self._keep(found.partition)
+        assert self._kept is not None
+        return found._replace(partition=self._kept[1], complete=found.complete and has_places)
+
+    def _keep(self, partition: Partition) -> bool:
+        """Remember a partition if it is the best with its tensors in their places; whether all have some."""
+        problem = self.problem
+        placed = problem.placed(partition)
+        cost = problem.cost(problem.schedule(placed))
+        worth = value(problem.objective, cost.energy_pj, cost.latency_cycles)
+        if self._kept is None or worth < self._kept[0]:
+            self._kept = worth, placed
+        return {way.group for way in placed} == {way.group for way in partition}
 
     def _run(self, most_fronts: int | None, share: float) -> Certified:
         problem, objective, sure = self.problem, self.problem.objective, self.sure
@@ -178,6 +193,8 @@ class Certificate:
             if has_more or is_over:
                 best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
+                if problem.rules.latency == "clock" and not is_over:
+                    self._keep(self.cuts.partition(sure, best.argmin))
                 if is_over:
                     steps = [step for step, _ in result.best.argmin]
                     floors = [step for step in steps if self.cuts.placed(step) not in self._priced]
@@ -232,12 +249,7 @@ class Floors:
 
 
 def relaxed_bound(problem: Problem) -> float:
-    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs.
-
-    Under a latency model other than roofline floors stand for single layers, too: mappings that it would
-    prefer may be missing among those enumerated.
-    """
-    floors = Floors(problem)
-    known: Mapping[PlacedGroup, GroupHull] = problem.alone if problem.rules.latency == "roofline" else {}
+    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
+    floors, known = Floors(problem), problem.alone
     hulls = {v: known[v] if v in known else floors.of(v) for v in problem.cuts.placed_groups}
     return problem.cuts.best(hulls, problem.objective).lower_bound

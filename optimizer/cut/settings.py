@@ -40,7 +40,7 @@ class Settings:
     """Whether tensors may stay on chip from one group to later ones (methods auto, exact and gradient, with
     sound fusion)."""
     latency: LatencyModel = "roofline"
-    """Latency model to search and score with.  Under `clock` nothing is proven: bounds are floors."""
+    """Latency model to search and score with.  Under `clock` layers are mapped as loop units run them."""
     tiling: Tiling = "ragged"
     """`divisor` restricts tiles to divisors."""
     row_packing: bool = True

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fadiff.converter.ir.dims import Dims
-from fadiff.costmodel.group.loop_convolutions import tile_rows
+from fadiff.costmodel.group.loop_convolutions import operand_rows
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
 from fadiff.costmodel.mapping.shape import extents
-from fadiff.optimizer.finish.product_tiles import sizes
-
-_ORDERS: tuple[Order, Order] = (
-    ("G", "N", "P", "Q", "K", "R", "S", "C"),
-    ("G", "K", "N", "P", "Q", "R", "S", "C"),
-)
-"""DRAM loops, as gemmini.h walks them: input tiles stay over output channels, or weight tiles over pixels."""
+from fadiff.optimizer.layer.loop_space import ORDERS, sizes
 
 
 def convolution_mappings(setting: LoopSetting) -> Iterator[Mapping]:
@@ -27,7 +21,7 @@ def convolution_mappings(setting: LoopSetting) -> Iterator[Mapping]:
         for tile in _channel_tiles(setting, pixels):
             if tile not in seen:
                 seen.add(tile)
-                yield from (_mapping(setting, tile, order) for order in _ORDERS)
+                yield from (_mapping(setting, tile, order) for order in ORDERS["loop_conv_ws"])
 
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
@@ -53,7 +47,7 @@ def _channel_tiles(setting: LoopSetting, pixels: Dims) -> Iterator[Dims]:
             tile = pixels.replace({"K": k, "R": taps[0], "S": taps[1]})
             fits = []
             for c in sizes(d.C, side):
-                rows = tile_rows(setting.layer, tile.replace({"C": c}), side)
+                rows = operand_rows(setting.layer, {**tile.as_dict(), "C": c}, side)
                 if rows[0] + rows[1] <= half and rows[2] <= accumulator:
                     fits.append(c)
             yield from (tile.replace({"C": c}) for c in fits[:2])

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from fadiff.converter.ir.dims import RELEVANT
 from fadiff.converter.ir.graph import TensorCoreLayer
-from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.issue import obstacle_to_issue
 from fadiff.costmodel.group.loop_products import is_product
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.mapping import LOOPS, Issue
 from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
-from fadiff.costmodel.schedule.legality import check_member
+from fadiff.costmodel.schedule.legality import has_room
 from fadiff.optimizer.cut.partition import Objective
 
 SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
@@ -97,7 +96,7 @@ def issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping
     """A mapping in all ways in which units can run it, the shortest program first."""
     for issue in SHORTEST_FIRST if len(setting.group.layers) == 1 else LOOPS:
         now = replace(mapping, issue=issue)
-        if not obstacle_to_issue(replace(setting, mapping=now)) and has_room(setting, now):
+        if not obstacle_to_issue(replace(setting, mapping=now)) and has_room(replace(setting, mapping=now)):
             yield now
 
 
@@ -108,12 +107,3 @@ def _keeps_weights(setting: LoopSetting, mapping: LayerMapping) -> bool:
         return True
     trips = mapping.trips("L3", setting.bounds)
     return bool(np.prod([trips[x] for x in RELEVANT["W"]]) == wanted)
-
-
-def has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
-    """Whether the schedule's own rules allow a mapping here, too."""
-    try:
-        check_member(setting.graph, setting.members, setting.space, mapping, setting.target, "hw")
-    except ScheduleError:
-        return False
-    return True

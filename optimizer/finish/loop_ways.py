@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations, product
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
 from fadiff.costmodel.count.traffic import Placement
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.issue import loop_settings, prefetching_layers
-from fadiff.costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
+from fadiff.costmodel.group.loop_setting import LoopSetting, PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.tile_buffer import box_bytes
@@ -36,8 +36,9 @@ from fadiff.optimizer.finish.convolution_tiles import convolution_mappings
 from fadiff.optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
 from fadiff.optimizer.finish.product_tiles import product_mappings
 from fadiff.optimizer.finish.replacements import Replacement
-from fadiff.optimizer.finish.row_tiles import row_mappings
 from fadiff.optimizer.group.tiles import groups_per_tile, last_output
+from fadiff.optimizer.layer.loop_space import pins
+from fadiff.optimizer.layer.row_tiles import row_mappings
 
 
 class _Priced(NamedTuple):
@@ -198,7 +199,8 @@ class LoopWays:
     ) -> LayerOptions:
         graph, layer = self.schedule.graph, setting.layer
         placement = placement_of(graph, group, plan, layer)
-        now = (replace(setting.mapping, issue="instructions"), *row_mappings(setting)) if as_is else ()
+        by_core = replace(setting.mapping, issue="instructions")
+        now = (by_core, *row_mappings(setting, by_core)) if as_is else ()
         strides = setting.input_strides, setting.output_strides
         stays = setting.pinned and (setting.pinned.rows, setting.pinned.tiles.get(layer.name))
         space = setting.space.room.is_resident, setting.space.room.reserved, setting.obstacle, stays
@@ -252,19 +254,7 @@ def _pins(settings: list[LoopSetting]) -> Iterator[PinnedWeights | None]:
     if not residents:
         yield None
         return
-    for tiles in product(range(1, PLACES + 1), repeat=len(residents)):
-        if sum(tiles) <= PLACES:
-            rows = max(_weight_rows(s, count) for s, count in zip(residents, tiles, strict=True))
-            names = (setting.layer.name for setting in residents)
-            yield PinnedWeights(dict(zip(names, tiles, strict=True)), rows)
-
-
-def _weight_rows(setting: LoopSetting, tiles: int) -> int:
-    """Of a tile of weights, where as many make up all; at most."""
-    d, side = setting.bounds, setting.target.side
-    if setting.layer.op == "depthwise":
-        return d.R * d.S * side
-    return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side
+    yield from pins({s.layer.name: (s.layer, s.bounds) for s in residents}, residents[0].target.side)
 
 
 def shortest(schedule: Schedule) -> Schedule:

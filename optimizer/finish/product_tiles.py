@@ -8,12 +8,8 @@ from fadiff.converter.ir.dims import Dims
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order, ceil_div
 from fadiff.costmodel.mapping.shape import extents
+from fadiff.optimizer.layer.loop_space import ORDERS, sizes
 
-ORDERS: tuple[Order, Order] = (
-    ("G", "R", "S", "N", "P", "Q", "K", "C"),
-    ("G", "R", "S", "K", "N", "P", "Q", "C"),
-)
-"""DRAM loops: the input tile stays, the weight tile stays."""
 _ORDER_IN_UNIT: Order = ("G", "R", "S", "C", "K", "N", "P", "Q")
 
 
@@ -35,17 +31,8 @@ def product_mappings(setting: LoopSetting) -> Iterator[Mapping]:
             # Of tiles that are no deeper, the widest two.
             if depth and sum(other >= depth for wider, other in depths.items() if wider > k) < 2:
                 tile = pixels.replace({"K": k, "C": depth})
-                for order in ORDERS:
+                for order in ORDERS["loop_ws"]:
                     yield Mapping(tile, tile, block, rows, cols, order, order, _ORDER_IN_UNIT, STREAM_ORDER)
-
-
-def sizes(bound: int, unit: int) -> list[int]:
-    """The least multiple of `unit` for each number of tiles that `bound` may fall into, largest first."""
-    blocks = ceil_div(bound, unit)
-    return [
-        min(bound, n * unit)
-        for n in sorted({ceil_div(blocks, n) for n in range(1, blocks + 1)}, reverse=True)
-    ]
 
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:

@@ -13,6 +13,7 @@ from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.copies import obstacle_to_rows
 from fadiff.costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
 from fadiff.costmodel.group.local_tensors import obstacle
+from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.shape import extents, shape_of
@@ -21,6 +22,7 @@ from fadiff.costmodel.schedule.evaluate import host_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.least_regions import least_regions
 from fadiff.optimizer.layer.floors import ideal_cost, ideal_costs
+from fadiff.optimizer.layer.loop_space import LoopSite
 from fadiff.optimizer.layer.space import Ints, LayerSpace, Rules
 
 
@@ -102,16 +104,24 @@ class GroupSpaces:
         return keeping(self.graph, self._least[layers], resident_tensors)
 
     def space(
-        self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
+        self,
+        layer: TensorCoreLayer,
+        plan: dict[str, Member],
+        group: FusionGroup,
+        resident: bool,
+        pinned: PinnedWeights | None = None,
     ) -> LayerSpace:
-        """Mappings of one member of a group that has the scratchpad to itself."""
-        placement = placement_of(self.graph, group, plan, layer)
+        """Mappings of one member of a group that has the scratchpad to itself, but for weights that stay."""
+        placement, site = placement_of(self.graph, group, plan, layer), None
+        if self.rules.latency == "clock":
+            site = LoopSite.of(self.graph, group, plan, layer, self.rules.target, pinned)
         return LayerSpace(
             shape_of(layer),
             plan[layer.name].computed,
             self.rules,
             placement._replace(weights_are_resident=resident),
             prefetched=layer.name == group.layers[0] and self._may_prefetch(layer, group),
+            site=site,
         )
 
     def _may_prefetch(self, layer: TensorCoreLayer, group: FusionGroup) -> bool:
@@ -124,7 +134,7 @@ class GroupSpaces:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
         yield run
         path = self.rules.target.fusion_path
-        if not self.rules.counting.has_tile_buffer or path == "tile-buffer":
+        if not self.rules.counting.has_tile_buffer or path == "tile-buffer" or self.rules.latency == "clock":
             return
         able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
         for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):
@@ -149,6 +159,7 @@ class GroupSpaces:
 
     def floor(self, space: LayerSpace) -> tuple[float, float]:
         """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
+        space = replace(space, site=None)
         found = self._floors.get(space)
         if found is None:
             costs = [ideal_cost(part) for part in space.by_lanes()]
@@ -177,6 +188,8 @@ class GroupSpaces:
         able, along = [], []
         for run in runs:
             assert run.tile is not None
+            if run.halo == "retain" and self.rules.latency == "clock":  # no loop unit's image wraps around
+                continue
             try:
                 along.append(planner.axes(run.tile, run.halo))
                 able.append(run)
@@ -241,7 +254,7 @@ class GroupSpaces:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
                 continue
-            spaces = {self.space(layer, plan, routed, True) for routed in routed_groups}
+            spaces = {replace(self.space(layer, plan, routed, True), site=None) for routed in routed_groups}
             if is_paper:
                 spaces = {
                     replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))

@@ -8,6 +8,7 @@ from itertools import product
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.fusion import ScheduleError, output_size
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
+from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.layer import candidates
 from fadiff.optimizer.layer.space import Rules
@@ -61,6 +62,26 @@ def all_tiles(
             for width in reversed(candidates.extents(q, tiling)):
                 for height in reversed(candidates.extents(p, tiling)):
                     yield GroupTile(batch, height, width, some)
+
+
+def halved_tiles(graph: Graph, layers: tuple[str, ...]) -> Iterator[GroupTile]:
+    """Tiles of programs: full lines of about 1, 1/2, 1/4, ... of the height, and where a max pool is a member
+    of the width, too, by images and groups.  Every tile costs fences, of which narrow ones have many."""
+    size = last_output(graph, layers)
+    if size is None:
+        return
+    n, p, q = size
+    pools = any(graph.by_name[name].op == "max_pool" for name in layers)
+    for some in groups_per_tile(graph, layers):
+        for batch in dict.fromkeys((1, n)):
+            for width in shares(q) if pools else [q]:
+                for height in shares(p):
+                    yield GroupTile(batch, height, width, some)
+
+
+def shares(extent: int) -> list[int]:
+    """An extent, the half of it, a quarter, an eighth, ..., rounded up."""
+    return list(dict.fromkeys(ceil_div(extent, 2**halvings) for halvings in range(extent.bit_length())))
 
 
 def channel_tiles(graph: Graph, layers: tuple[str, ...], rules: Rules) -> tuple[GroupTile, ...]:

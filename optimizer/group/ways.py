@@ -10,7 +10,7 @@ all of them, then with fewer; no set has a lower floor than the larger one that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain, combinations, count
@@ -22,6 +22,8 @@ from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.row_layout import weight_rows
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.local_tensors import held_tensors, reserved_rows
+from fadiff.costmodel.group.loop_setting import PinnedWeights
+from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.shape import Region, extents, shape_of
@@ -30,9 +32,10 @@ from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
 from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
-from fadiff.optimizer.group.tiles import channel_tiles, group_runs, last_output
+from fadiff.optimizer.group.tiles import channel_tiles, group_runs, halved_tiles, last_output
 from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache
 from fadiff.optimizer.layer.hull import lower_hull
+from fadiff.optimizer.layer.loop_space import pins
 from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 
@@ -81,6 +84,8 @@ class _Residents(NamedTuple):
     path: _Path
     staying: tuple[str, ...]
     at: int = 0
+    pinned: PinnedWeights | None = None
+    """Those of them that stay for loop units (latency clock)."""
 
     def fewer(self) -> Iterator[_Residents]:
         """Sets with one less: every set comes from one other."""
@@ -115,10 +120,8 @@ class GroupSolver:
         layer = self.graph.by_name[name]
         group = FusionGroup((name,), resident_tensors=surroundings.tensors)
         if not isinstance(layer, TensorCoreLayer):
-            cost = group_cost(
-                self.graph, group, {}, self.rules.target, self.rules.profile, self.rules.latency
-            )[0]
-            return GroupHull.of(cost.energy_pj, cost.latency_cycles, Way(group, (), ()))
+            energy, latency = self.spaces.host_cost(group, plan_group(self.graph, group))
+            return GroupHull.of(energy, latency, Way(group, (), ()))
         space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.counting.has_tile_buffer:
             space = replace(space, reserved=surroundings.reserved)
@@ -130,6 +133,12 @@ class GroupSolver:
             )
         ways = tuple(Way(group, ((name, front),), (i,)) for i in range(len(front)))
         return GroupHull(front.energy, front.latency, ways)
+
+    def space_alone(self, name: str) -> LayerSpace:
+        """Of a layer on the array that is not fused."""
+        layer, group = self.graph.by_name[name], FusionGroup((name,))
+        assert isinstance(layer, TensorCoreLayer)
+        return self.spaces.space(layer, plan_group(self.graph, group), group, False)
 
     def floor_alone(self, name: str, surroundings: Surroundings = OFF_CHIP) -> GroupHull:
         """Cost of an unfused layer with a scratchpad that holds everything."""
@@ -206,7 +215,10 @@ class GroupSolver:
         some = self.channel_tiles(layers, surroundings)
         if (layers, some) not in self._walks:
             tiling = self.rules.tiling
-            runs = chain(group_runs(self.graph, layers, tiling), group_runs(self.graph, layers, tiling, some))
+            tiles = halved_tiles(self.graph, layers) if self.rules.latency == "clock" else None
+            runs = chain(
+                group_runs(self.graph, layers, tiling, tiles), group_runs(self.graph, layers, tiling, some)
+            )
             self._walks[layers, some] = self.spaces.walks(layers, runs)
         return self._walks[layers, some]
 
@@ -238,8 +250,8 @@ class GroupSolver:
             if isinstance(what, FusionGroup):
                 run = replace(what, resident_tensors=surroundings.tensors)
                 for path in self._paths(run, self.spaces.plan(run), surroundings.reserved):
-                    residents = _Residents(path, tuple(path.sizes))
-                    wait(self._floor(residents), residents)
+                    for residents in self._most_residents(path):
+                        wait(self._floor(residents), residents)
                 continue
             hull = self._price(what, bound)
             if len(hull):
@@ -251,14 +263,53 @@ class GroupSolver:
                 wait(self._floor(residents), residents)
         return best
 
+    def _most_residents(self, path: _Path) -> Iterator[_Residents]:
+        """Sets of weights from which all others follow: all; of what loop units keep, each by itself."""
+        if self.rules.latency != "clock":
+            yield _Residents(path, tuple(path.sizes))
+            return
+        yield _Residents(path, ())
+        runs = max(member.streamed.runs() for member in path.members) if path.members else 1
+        layers = {member.name: member.layer for member in path.members}
+        bounds = {member.name: member.streamed.bounds for member in path.members}
+        for names in (*combinations(path.sizes, 1), *combinations(path.sizes, 2)) if runs > 1 else ():
+            for pinned in pins(
+                {name: (layers[name], bounds[name]) for name in names}, self.rules.target.side
+            ):
+                yield _Residents(path, names, len(names), pinned)
+
+    def pipelined_ways(self, run: FusionGroup) -> Iterator[Way]:
+        """Vertices of all ways to run a pipelined group with its weights resident as it says, all its members
+        on the array on loop units."""
+        try:
+            plan = plan_group(self.graph, run)
+        except ScheduleError:
+            return
+        count = places(self.graph, run, plan)
+        boxes = sum(n * box_bytes(self.graph, plan[name], self.rules.target) for name, n in count.items())
+        whole = sum(self.graph.tensors[name].nbytes for name in run.resident_tensors)
+        if obstacle_to_pipeline(self.graph, run, plan) or boxes + whole > self.rules.target.tile_buffer_bytes:
+            return
+        members = self._members(run, plan)
+        path = _Path(run, plan, members, {}, dict.fromkeys(run.layers, 0), 0, (0.0, 0.0))
+        staying = {m.name: (m.layer, m.streamed.bounds) for m in members if m.name in run.resident_weights}
+        for pinned in pins(staying, self.rules.target.side) if staying else [None]:
+            open_way = self._open_way(_Residents(path, tuple(staying), len(staying), pinned))
+            if open_way and all(space.site and space.site.units for _, space in open_way.spaces):
+                yield from self._summed(open_way, open_way.spaces).ways
+
     def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> OpenWay | None:
-        """As many weights resident as leave room; None if the fused tensors have none."""
+        """As many weights resident as leave room (clock: none); None if the fused tensors have none."""
         path = self._path(run, plan, 0)
         if path is None:
             return None
+        if self.rules.latency == "clock":
+            return self._open_way(_Residents(path, ()))
         names = tuple(path.sizes)
         sets = (staying for many in range(len(names), -1, -1) for staying in combinations(names, many))
-        return next((open_way for staying in sets if (open_way := self._open_way(path, staying))), None)
+        return next(
+            (open_way for staying in sets if (open_way := self._open_way(_Residents(path, staying)))), None
+        )
 
     def _paths(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[_Path]:
         """Of the fused tensors, those that have room."""
@@ -305,8 +356,17 @@ class GroupSolver:
             if isinstance(layer, TensorCoreLayer)
         )
 
-    def _open_way(self, path: _Path, staying: Sequence[str]) -> OpenWay | None:
+    def _open_way(self, residents: _Residents) -> OpenWay | None:
         """The open way that keeps these weights; None if they leave too little room."""
+        path, staying, _, pinned = residents
+        if self.rules.latency == "clock":
+            run = replace(path.group, resident_weights=frozenset(staying))
+            spaces = tuple(
+                (m.name, self.spaces.space(m.layer, path.plan, run, m.name in staying, pinned))
+                for m in path.members
+            )
+            able = not staying or all(space.site and space.site.units for _, space in spaces)
+            return OpenWay(run, spaces, path.host) if able else None
         target, limit, run = self.rules.target, self._limit(path.reserved), path.group
         stay = sum(path.sizes[name] for name in staying)
         if stay > limit:
@@ -332,9 +392,11 @@ class GroupSolver:
     def _price(self, residents: _Residents, known: tuple[Floats, Floats]) -> GroupHull:
         """Hull of one way: every member's front, summed.  Empty if its weights leave too little room, or
         if it would not beat `known` with all room there is for each member."""
-        open_way = self._open_way(residents.path, residents.staying)
+        open_way = self._open_way(residents)
         if open_way is None:
             return EMPTY
+        if self.rules.latency == "clock":
+            return self._summed(open_way, open_way.spaces)
         with_room = [(name, replace(space, reserved=0)) for name, space in open_way.spaces]
         best = self._summed(open_way, with_room)
         if not len(best) or above(known, *best.costs).all():

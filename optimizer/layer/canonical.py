@@ -75,7 +75,7 @@ def canonical_columns(
     shape = common_shape(*tile.values(), order)
     order = np.broadcast_to(order, shape) if shape else order
     tiles = tuple(outer.values()), tuple(inner.values()), l0, row, col
-    return MappingColumns(*tiles, orders, order, space.rules.issue)
+    return MappingColumns(*tiles, orders, order)
 
 
 def canonical_mapping(space: LayerSpace, tile: MappingABC[str, int], order_l3: Order) -> Mapping:

@@ -11,8 +11,9 @@ import numpy as np
 from fadiff.costmodel.count.energy import energy_breakdown
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
-from fadiff.costmodel.latency.clock import clock_of, layer_cycles
-from fadiff.costmodel.latency.clock_work import nest_counts, request_bytes
+from fadiff.costmodel.latency import cache
+from fadiff.costmodel.latency.clock import ClockCoefficients, clock_of, layer_cycles, strip_cycles
+from fadiff.costmodel.latency.clock_work import nest_counts, request_bytes, streams_height
 from fadiff.costmodel.latency.roofline import roofline
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest
@@ -126,8 +127,9 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
     scratchpad); of `growth` times its pixels in `visits` runs, if these are more.
 
     The formula grows with every field of the counts but `tiles`, and these have the least of each: no command
-    is issued by the core, operands are loaded once in the longest requests, strips are full, each cache line
-    is missed only when it is first used, and the first loads of a visit take no time.
+    is issued by the core, operands are loaded once in the longest requests, strips are as long as can be, and
+    the first loads of a visit take no time.  Every block of weights enters the array once; lines of weights
+    are missed when they are first used, as far as all weights of the network displace them, inputs never.
     """
     target = space.rules.target
     q = ideal.quantities(target, "hw", resident=True)
@@ -135,19 +137,42 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
     inputs, weights = min(q.input_fills, space.touched_inputs), q.weight_fills
     if space.prefetched:  # as many as the scratchpad holds
         weights -= min(weights, target.scratchpad_bytes // target.element_bytes)
-    pooled = space.placement.pooled
+    pooled, c = space.placement.pooled, clock_of(target)
+    lines = 0.0 if space.placement.weights_on_chip else math.prod(_weights(space)) * target.element_bytes
+    first = cache.Reuse(lines / cache.LINE_BYTES, (), (), max(space.rules.network_weights, 1))
     loaded = (weights + inputs) * target.element_bytes
     least = plain._replace(
         visits=largest(space.runs(), visits),
         commands=0.0,
         tiles=math.inf,
-        full_rows=q.compute_cycles * growth,
+        full_rows=largest(q.compute_cycles * growth * _strip(space, c), _least_blocks(space) * c.new_weights),
         blocks=0.0,
         short_strips=(),
         requests=loaded / request_bytes(target),
         copies=0.0,
         loaded_bytes=loaded,
-        missed_lines=0.0,
+        missed_lines=0.0 if space.prefetched else cache.misses(first, target.last_level_cache_bytes),
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
     )
-    return layer_cycles(least, clock_of(target))
+    return np.rint(layer_cycles(least, c))
+
+
+def _strip(space: LayerSpace, c: ClockCoefficients) -> float:
+    """Cycles of a row of a strip at least, which has pixels of one line of the image."""
+    b = space.bounds
+    longest = min(b.P if streams_height(space.shape) else b.Q, space.side)
+    return float(max(strip_cycles(longest, c) / longest, 1))
+
+
+def _weights(space: LayerSpace) -> tuple[int, ...]:
+    d = space.shape.dims
+    return d.G, d.K, d.C, d.R, d.S
+
+
+def _least_blocks(space: LayerSpace) -> int:
+    """Blocks of weights, as many taps side by side as there is room for."""
+    d, side = space.shape.dims, space.side
+    if space.shape.is_depthwise:
+        return ceil_div(d.G, side) * d.R * d.S
+    taps = max(1, min(d.S, side // d.C)) if space.packs else 1
+    return d.G * ceil_div(d.K, side) * ceil_div(d.C, side) * d.R * ceil_div(d.S, taps)

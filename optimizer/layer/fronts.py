@@ -14,7 +14,10 @@ from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.enumerate import enumerate_space
 from fadiff.optimizer.layer.footprint import Footprint
 from fadiff.optimizer.layer.hull import lower_hull
-from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.loop_points import loop_points
+from fadiff.optimizer.layer.loop_space import LoopSite
+from fadiff.optimizer.layer.pricing import price, price_columns
+from fadiff.optimizer.layer.row_tiles import row_mappings
 from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.layer.space import Bools, LayerSpace
 from fadiff.optimizer.layer.undominated import best_at_some_prices
@@ -34,6 +37,9 @@ class Front:
         return len(self.energy)
 
 
+NO_FRONT = Front(np.zeros(0), np.zeros(0), ())
+
+
 class FrontCache:
     """Fronts by space; with `solved` also what earlier searches found."""
 
@@ -50,6 +56,11 @@ class FrontCache:
         return found
 
     def _find(self, space: LayerSpace) -> Front:
+        if space.site is not None:
+            self._enumerated += 1
+            found = front_on_loops(space, space.site)
+            stays = space.site.setting.pinned is not None
+            return found if len(found) or stays else front_by_core(space, space.site, self)
         parts = space.by_lanes()
         if len(parts) > 1:
             return _union([self.front(part) for part in parts])
@@ -73,6 +84,37 @@ class FrontCache:
     def __len__(self) -> int:
         """Spaces that had to be enumerated, or were once."""
         return self._enumerated
+
+
+def front_on_loops(space: LayerSpace, site: LoopSite) -> Front:
+    """The front of what loop units can run; empty if that is nothing."""
+    points = loop_points(space)
+    if points is None:
+        return NO_FRONT
+    may = np.ones(len(points.energy), dtype=np.bool_)
+    seen: dict[int, Mapping] = {}
+    while may.any():
+        at = np.flatnonzero(may)
+        hull = at[lower_hull(points.energy[at], points.latency[at])]
+        for i in hull.tolist():
+            if i not in seen:
+                seen[i] = points.mapping(i)
+                may[i] = site.runs(seen[i])
+        if may[hull].all():
+            mappings = tuple(seen[i] for i in hull.tolist())
+            return Front(points.energy[hull], points.latency[hull], mappings)
+    return NO_FRONT
+
+
+def front_by_core(space: LayerSpace, site: LoopSite, cache: FrontCache) -> Front:
+    """The front of single instructions, where no loop unit can run the layer."""
+    found = cache.front(replace(space, site=None))
+    rows = tuple(row_mappings(site.setting, found.mappings[0])) if len(found) else ()
+    if not rows:
+        return found
+    columns = MappingColumns.of(rows)
+    costs = price_columns(space, columns)
+    return _union([found, Front(costs.energy, costs.latency, rows)])
 
 
 def _union(fronts: list[Front]) -> Front:

@@ -9,6 +9,7 @@ import numpy as np
 from fadiff.converter.ir.dims import Dims
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Quantities
+from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.schedule.batch import ColumnCosts, evaluate_columns
 from fadiff.optimizer.layer.canonical import Points
@@ -17,16 +18,22 @@ from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 def price(points: Points) -> ColumnCosts:
     """Cost of every point over all runs of its space's region."""
-    space, rules = points.space, points.space.rules
+    early = first_weight_bytes(points.space, points.tile) if points.space.prefetched else 0
+    return price_columns(points.space, points.columns, early)
+
+
+def price_columns(space: LayerSpace, columns: MappingColumns, early: Number = 0) -> ColumnCosts:
+    """Cost of every mapping over all runs of the space's region; `early` bytes take no DRAM time."""
+    rules = space.rules
     costs = evaluate_columns(
         space.shape,
-        points.columns,
+        columns,
         rules.target,
         rules.profile,
         rules.latency,
         region=space.region,
         placement=space.placement,
-        early=first_weight_bytes(space, points.tile) if space.prefetched else 0,
+        early=early,
         network_weights=rules.network_weights,
     )
     return ColumnCosts(costs.energy.ravel(), costs.latency.ravel(), costs.spills.ravel())

@@ -19,7 +19,7 @@ from fadiff.costmodel.count.row_layout import resident_dim, splits_block
 from fadiff.costmodel.count.traffic import ALONE, Placement
 from fadiff.costmodel.group.pooling import MOST_PIXELS, most_columns
 from fadiff.costmodel.mapping.counting import COUNTING, Counting
-from fadiff.costmodel.mapping.mapping import Issue, ceil_div
+from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from fadiff.costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
@@ -27,6 +27,7 @@ from fadiff.costmodel.schedule.schedule import LatencyModel, Profile
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.layer import candidates
 from fadiff.optimizer.layer.candidates import Tiling
+from fadiff.optimizer.layer.loop_space import LoopSite
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -57,14 +58,6 @@ class Rules:
         """The rules of the profile."""
         return COUNTING[self.profile]
 
-    @property
-    def issue(self) -> Issue:
-        """As which mappings are priced: under the clock as if a loop unit could run them all.
-
-        Which it does, or what it does instead, is decided for whole schedules (optimizer.finish.issue).
-        """
-        return "loop_ws" if self.latency == "clock" else "instructions"
-
 
 @dataclass(frozen=True)
 class LayerSpace:
@@ -82,6 +75,9 @@ class LayerSpace:
     """Whether the first weight tile, or the resident weights, takes no DRAM time."""
     lanes: int = 0
     """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
+    site: LoopSite | None = None
+    """Where a layer of a program runs (latency clock): its mappings are those that Gemmini's loop units can
+    run there, single instructions where none can."""
 
     @classmethod
     def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
@@ -195,7 +191,9 @@ class LayerSpace:
         """
         if self.lanes or not (self.shape.is_depthwise and self.rules.counting.loads_zeros):
             return (self,)
-        if self.holds_input or self.holds_output:  # rows of local memory hold as many channels as fit
+        if (
+            self.holds_input or self.holds_output or self.site
+        ):  # rows of local memory hold as many channels as fit
             return (self,)
         lanes = [self.groups_at_once]
         while lanes[-1] > 1 and (len(lanes) < MOST_LANES or self.rules.all_lanes):

@@ -1,0 +1,243 @@
+"""Every mapping of one layer that Gemmini's loop units can run, in columns, and the front of these.
+
+A unit runs one scratchpad tile per call, in halves of both memories; the tile is the accumulator tile, too,
+and blocks fill the array.  What is left to choose: extents (for every number of tiles along a dimension the
+least), and which operand's tile stays while DRAM loops walk over the other's.  Kernel taps are cut as
+gemmini.h cuts them: all, one row, or one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import numpy as np
+
+from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.count.capacity import Occupancy
+from fadiff.costmodel.group.fusion import Member
+from fadiff.costmodel.group.issue import obstacle_to_issue, obstacle_to_unit
+from fadiff.costmodel.group.legality import Room
+from fadiff.costmodel.group.loop_convolutions import operand_rows
+from fadiff.costmodel.group.loop_products import tile_pitches
+from fadiff.costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
+from fadiff.costmodel.group.scratchpad import MemberSpace
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.decision import FusionGroup
+from fadiff.costmodel.mapping.mapping import LOOPS, ONES, STREAM_ORDER, Issue, Order, ceil_div
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.numbers import Ints, Number
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.legality import has_room
+from fadiff.costmodel.target.target import Target
+
+ORDERS: dict[Issue, tuple[Order, Order]] = {
+    "loop_ws": (("G", "R", "S", "N", "P", "Q", "K", "C"), ("G", "R", "S", "K", "N", "P", "Q", "C")),
+    "loop_conv_ws": (("G", "N", "P", "Q", "K", "R", "S", "C"), ("G", "K", "N", "P", "Q", "R", "S", "C")),
+}
+"""DRAM loops, outermost first: input tiles stay over output channels, or weight tiles over pixels."""
+_IN_UNIT: dict[Issue, Order] = {"loop_ws": ("G", "R", "S", "C", "K", "N", "P", "Q")}
+"""Of scratchpad loops, which have one trip."""
+Extents = dict[Dim, Number]
+_ANY = LayerMapping(ONES, ONES, ONES)
+
+
+@dataclass(frozen=True)
+class LoopSite:
+    """What a loop unit meets where a layer runs; sites with equal keys are as good as each other."""
+
+    key: Hashable
+    setting: LoopSetting = field(compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        group: FusionGroup,
+        plan: Mapping[str, Member],
+        layer: TensorCoreLayer,
+        target: Target,
+        pinned: PinnedWeights | None = None,
+    ) -> LoopSite:
+        """Of a member of a group, with the weights that stay for it."""
+        own = pinned.tiles.get(layer.name, 0) if pinned else 0
+        others = pinned.rows * (sum(pinned.tiles.values()) - own) if pinned else 0
+        space = MemberSpace(layer, Occupancy(0, 0, 0, 0), Room(is_resident=own > 0, reserved=others))
+        setting = LoopSetting(graph, group, plan, space, _ANY, target, others, pinned=pinned)
+        pools = (setting.pool, setting.stored.computed) if setting.pools else None
+        stays = pinned and (pinned.rows, own, others)
+        strides = setting.input_strides, setting.output_strides, layer.weight.strides
+        return cls((layer.op, strides, pools, stays, setting.obstacle), setting)
+
+    def runs(self, mapping: LayerMapping) -> bool:
+        """Whether a mapping can be issued as it says, and the rules of schedules allow it here."""
+        setting = replace(self.setting, mapping=mapping)
+        return not obstacle_to_issue(setting) and has_room(setting)
+
+    @property
+    def units(self) -> list[Issue]:
+        """Those that can run some mapping of the layer."""
+        return [unit for unit in LOOPS if not obstacle_to_unit(self.setting, unit)]
+
+
+def loop_mappings(site: LoopSite, unit: Issue, lanes: int, *, row_packing: bool) -> MappingColumns | None:
+    """All mappings for one unit, but for rules that few of them break; None if none has room.
+
+    Args:
+        site: Of the layer.
+        unit: One of `site.units`.
+        lanes: Channels of a depthwise layer at once.
+        row_packing: Whether kernel taps may share the array rows of a layer with few channels.
+    """
+    tiles = _product_tiles(site.setting) if unit == "loop_ws" else _convolution_tiles(site.setting, lanes)
+    tiles = _select(tiles, _fits(site.setting, tiles, unit))
+    if not len(np.atleast_1d(tiles["P"])):
+        return None
+    return _columns(site.setting, tiles, unit, row_packing=row_packing)
+
+
+def pins(members: Mapping[str, tuple[TensorCoreLayer, Dims]], side: int) -> Iterator[PinnedWeights]:
+    """What of the weights of `members` (and their largest extents) may stay: one tile of each, or two of a
+    single one."""
+    for tiles in product(range(1, PLACES + 1), repeat=len(members)):
+        if sum(tiles) <= PLACES:
+            counts = dict(zip(members, tiles, strict=True))
+            rows = (_weight_rows(*members[name], count, side) for name, count in counts.items())
+            yield PinnedWeights(counts, max(rows))
+
+
+def _weight_rows(layer: TensorCoreLayer, d: Dims, tiles: int, side: int) -> int:
+    """Of a tile of weights, where as many make up all; at most."""
+    if layer.op == "depthwise":
+        return d.R * d.S * side
+    return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side
+
+
+def sizes(bound: int, unit: int) -> list[int]:
+    """The least multiple of `unit` for each number of tiles that `bound` may fall into, largest first."""
+    blocks = ceil_div(bound, unit)
+    return [
+        min(bound, n * unit)
+        for n in sorted({ceil_div(blocks, n) for n in range(1, blocks + 1)}, reverse=True)
+    ]
+
+
+def _product_tiles(setting: LoopSetting) -> Extents:
+    d, side = setting.bounds, setting.target.side
+    pixels = [tile for tile in _rows_of_pixels(setting) if None not in tile_pitches(setting, tile)]
+    return _grid(pixels, [(1, 1)], sizes(d.K, side), sizes(d.C, side))
+
+
+def _rows_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
+    """Extents N, P and Q of whole rows, of a part of one, of whole images."""
+    n, p, q = (max(extents(axis)) for axis in setting.region[2:])
+    side = setting.target.side
+    if q == 1:
+        yield from ((1, rows, 1) for rows in sizes(p, side))
+    else:
+        yield from ((1, rows, q) for rows in sizes(p, 1))
+        yield from ((1, 1, columns) for columns in sizes(q, side) if columns < q)
+    yield from ((images, p, q) for images in sizes(n, 1) if images > 1)
+
+
+def _convolution_tiles(setting: LoopSetting, lanes: int) -> Extents:
+    d, side = setting.bounds, setting.target.side
+    pixels = list(_boxes_of_pixels(setting))
+    if setting.layer.op == "depthwise":
+        return _grid(pixels, [(d.R, d.S)], [1], [1]) | {"G": min(d.G, lanes)}
+    taps = dict.fromkeys(((d.R, d.S), (1, d.S), (1, 1)))
+    return _grid(pixels, list(taps), sizes(d.K, side), sizes(d.C, side))
+
+
+def _boxes_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
+    """Extents N, P and Q of whole images, or of a part of one; where a max pool follows, of whole windows."""
+    n, p, q = (max(extents(axis)) for axis in setting.region[2:])
+    yield from ((images, p, q) for images in sizes(n, 1) if images > 1)
+    steps = setting.pool.steps if setting.pools else (1, 1)
+    lines = _windows(p, steps[0], 1)
+    columns = dict.fromkeys((*_windows(q, steps[1], setting.target.side), *_windows(q, steps[1], 1)))
+    yield from product((1,), lines, columns)
+
+
+def _windows(bound: int, step: int, unit: int) -> list[int]:
+    """`sizes` in multiples of `step`; 0: no tile may cut the bound."""
+    if not step:
+        return [bound]
+    return [min(bound, step * count) for count in sizes(ceil_div(bound, step), max(unit // step, 1))]
+
+
+def _grid(
+    pixels: list[tuple[int, int, int]], taps: list[tuple[int, int]], outputs: list[int], inputs: list[int]
+) -> Extents:
+    """All of them with each other."""
+    axes = [np.array(pixels, dtype=np.int64).reshape(-1, 3), np.array(taps, dtype=np.int64)]
+    axes += [np.array(outputs, dtype=np.int64), np.array(inputs, dtype=np.int64)]
+    index = [grid.ravel() for grid in np.meshgrid(*(np.arange(len(axis)) for axis in axes), indexing="ij")]
+    at, tap = axes[0][index[0]].T, axes[1][index[1]].T
+    names: tuple[Dim, ...] = ("N", "P", "Q", "R", "S", "K", "C", "G")
+    return dict(zip(names, (*at, *tap, axes[2][index[2]], axes[3][index[3]], 1), strict=True))
+
+
+def _select(tiles: Extents, keep: Ints) -> Extents:
+    return {d: tile if isinstance(tile, int) else tile[keep] for d, tile in tiles.items()}
+
+
+def _fits(setting: LoopSetting, tiles: Extents, unit: Issue) -> Ints:
+    """Which have room in half of each memory, and as many weight tiles as must stay."""
+    t, target, side = tiles, setting.target, setting.target.side
+    if unit == "loop_ws":
+        i, j, k = (-(-extent // side) for extent in (t["N"] * t["P"] * t["Q"], t["K"], t["C"]))
+        inputs, weights, outputs = i * k * side, k * j * side, i * j * side
+    else:
+        inputs, weights, outputs = operand_rows(setting.layer, t, side)
+    pinned = setting.pinned
+    held = np.maximum(weights, pinned.rows if pinned else 0)
+    fits = (inputs + held <= target.scratchpad_rows // 2) & (outputs <= target.accumulator_rows // 2)
+    wanted = pinned.tiles.get(setting.layer.name) if pinned else None
+    if wanted:
+        trips: Number = 1
+        for d in RELEVANT["W"]:
+            trips = trips * -(-setting.bounds[d] // t[d])
+        fits &= trips == wanted
+    return np.flatnonzero(fits)
+
+
+def _columns(setting: LoopSetting, tiles: Extents, unit: Issue, *, row_packing: bool) -> MappingColumns:
+    layer, side, bounds = setting.layer, setting.target.side, setting.bounds
+    # The other order is another one only where both operands have several tiles.
+    several = (tiles["N"] * tiles["P"] * tiles["Q"] < bounds.N * bounds.P * bounds.Q) & (
+        tiles["K"] < bounds.K
+    )
+    second = np.flatnonzero(several)
+    order = np.repeat([0, 1], [len(several), len(second)])
+    tiles = {
+        d: tile if isinstance(tile, int) else np.concatenate([tile, tile[second]])
+        for d, tile in tiles.items()
+    }
+    tiles = {d: int(tile) if bounds[d] == 1 else tile for d, tile in _folded(tiles).items()}
+    rows: Extents = {}
+    cols: Extents = {"G": tiles["G"]} if layer.op == "depthwise" else {"K": np.minimum(tiles["K"], side)}
+    if layer.op != "depthwise":
+        rows["C"] = np.minimum(tiles["C"], side)
+        if row_packing and unit == "loop_conv_ws" and setting.target.has_row_packing:
+            room = np.maximum(side // rows["C"], 1)
+            alone = (tiles["C"] == layer.dims.C) & (layer.dilation[1] == 1)
+            rows["S"] = np.where(alone, np.minimum(tiles["S"], room), 1)
+    rows, cols = _folded(rows), _folded(cols)
+    l2, row, col = (tuple(known.get(d, 1) for d in DIMS) for known in (tiles, rows, cols))
+    block = tuple(r if isinstance(c, int) and c == 1 else c for r, c in zip(row, col, strict=True))
+    orders = tuple((order_l3, _IN_UNIT.get(unit, order_l3), STREAM_ORDER) for order_l3 in ORDERS[unit])
+    return MappingColumns(l2, l2, block, row, col, orders, order, unit)
+
+
+def _folded(tiles: Extents) -> Extents:
+    """Columns that say the same all along as integers, equal ones as one object: formulas work once."""
+    known: dict[bytes, Number] = {}
+    found: Extents = {}
+    for d, column in tiles.items():
+        tile = np.atleast_1d(column)
+        one = int(tile[0]) if len(tile) and (tile == tile[0]).all() else tile
+        found[d] = one if isinstance(one, int) else known.setdefault(tile.tobytes(), tile)
+    return found
