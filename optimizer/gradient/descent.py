@@ -185,7 +185,6 @@ class Loss:
 
 def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
     """Where a schedule is in the space of descent; of identical layers the last one decides."""
-    orders = [L3_ORDERS[name] for name in STATIONARY]
     extents = [[1] * (len(VARIABLES) + 2) for _ in network.nodes]
     order = [0] * len(network.nodes)
     fused = [False] * len(network.edges)
@@ -198,7 +197,7 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
             levels = ((mapping.tile_l1 if v.islower() else mapping.tile_l2, v.upper()) for v in VARIABLES)
             extents[node][: len(VARIABLES)] = [level[d] for level, d in levels]  # type: ignore[index]
             extents[node][-2:] = mapping.tile_l2.P, mapping.tile_l2.Q
-            order[node] = orders.index(mapping.order_l3)
+            order[node] = STATIONARY.index(_stationary(mapping.order_l3))
         last = way.group.layers[-1]
         if way.group.tile is not None and last in network.node_of:
             extents[network.node_of[last]][-2:] = way.group.tile.P, way.group.tile.Q
@@ -207,6 +206,15 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
     return Known(
         torch.tensor(extents, dtype=torch.float32), torch.tensor(order), torch.tensor(fused, dtype=torch.bool)
     )
+
+
+def _stationary(order: Order) -> Stationary:
+    """What stays under DRAM loops; those of loop units, which reduce innermost, walk pixels or channels first."""
+    for name, known in L3_ORDERS.items():
+        if known == order:
+            return name
+    return "WS" if order.index("K") < order.index("P") else "OS"
+
 
 
 @one_thread()

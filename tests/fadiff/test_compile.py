@@ -482,7 +482,12 @@ def test_memories_too_small_for_the_automatic_tiles_leave_dram_bytes_unlimited(t
     target = Target(name="tiny", side=8, scratchpad_bytes=256, accumulator_bytes=8192)
     search = SearchOptions(method="layerwise")
     result = compile(
-        small_network(tmp_path / "m.onnx"), tmp_path / "out", target=target, search=search, verify=True
+        small_network(tmp_path / "m.onnx"),
+        tmp_path / "out",
+        target=target,
+        search=search,
+        max_dram_bytes="gemmini-auto",
+        verify=True,
     )
     assert any("automatic tiles do not fit" in note for note in result.document.conversion.notes)
     assert result.verification is not None and result.verification.passed
