@@ -216,7 +216,6 @@ def _stationary(order: Order) -> Stationary:
     return "WS" if order.index("K") < order.index("P") else "OS"
 
 
-
 @one_thread()
 def descend(problem: Problem, effort: Effort, again: int = 0) -> Descent:
     """Run the descent; deterministic for a seed unless a time budget cuts it short.
