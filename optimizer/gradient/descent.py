@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fadiff.converter.ir.dims import DIMS
+from fadiff.costmodel.mapping.mapping import Order
 from fadiff.costmodel.relaxed.model import RelaxedModel
 from fadiff.costmodel.schedule.schedule import GroupTile
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
@@ -33,7 +34,7 @@ from fadiff.optimizer.gradient.adam import Adam, one_thread
 from fadiff.optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
 from fadiff.optimizer.group.network import RelaxedNetwork
 from fadiff.optimizer.group.residency import Layers
-from fadiff.optimizer.layer.canonical import L3_ORDERS, STATIONARY
+from fadiff.optimizer.layer.canonical import L3_ORDERS, STATIONARY, Stationary
 from fadiff.optimizer.layer.hull import Solution
 from fadiff.optimizer.layer.space import LayerSpace
 
@@ -209,7 +210,7 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
 
 
 def _stationary(order: Order) -> Stationary:
-    """What stays under DRAM loops; those of loop units, which reduce innermost, walk pixels or channels first."""
+    """What stays under DRAM loops; those of loop units reduce innermost and walk pixels or channels first."""
     for name, known in L3_ORDERS.items():
         if known == order:
             return name
