@@ -50,9 +50,9 @@ class Predicted(_Record):
 
 
 class LayerReport(_Record):
-    """One layer.  `agrees` and `bit_exact` are None where its output never is in memory: it leaves the
-    accumulator max-pooled and is compared as the pool's.  Roles that read one tensor are one entry
-    ("dram I+W").
+    """One layer.  `agrees` and `bit_exact` are None where its output is compared as what is made of it:
+    it leaves the accumulator max-pooled, or the layer does a part of a host operator's work.  Roles that read
+    one tensor are one entry ("dram I+W").
     """
 
     name: str

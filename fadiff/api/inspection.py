@@ -106,9 +106,9 @@ def _pools(graph: Graph) -> tuple[str, ...]:
             assert isinstance(layer, HostLayer)
             convolution = convolution_of(graph, layer)
             where = (
-                f"on the core, or as the results of {convolution.name} are stored"
+                f"runs on the core, or as the results of {convolution.name} are stored"
                 if convolution
-                else f"on the core: {obstacle_to_pooling(graph, layer)}"
+                else f"is not pooled as a convolution stores: {obstacle_to_pooling(graph, layer)}"
             )
-            lines.append(f"max-pool: {layer.name} runs {where}")
+            lines.append(f"max-pool: {layer.name} {where}")
     return tuple(lines)

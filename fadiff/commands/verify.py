@@ -76,10 +76,10 @@ def print_verification(console: Console, report: VerifyReport) -> None:
     )
     unseen = [layer.name for layer in report.layers if layer.agrees is None]
     if unseen:
-        what = "output leaves" if len(unseen) == 1 else "outputs leave"
+        what = "output is" if len(unseen) == 1 else "outputs are"
         console.result(
-            f"  pooled      {len(unseen)} {what} the accumulator max-pooled: compared as the pool's output "
-            f"({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''})"
+            f"  between     {len(unseen)} {what} compared as what is made of them: a pool's, as they leave "
+            f"the accumulator, or a host operator's ({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''})"
         )
     if report.first_divergence is not None:
         console.result(f"  first       {_divergence(report.first_divergence)}")

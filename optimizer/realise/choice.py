@@ -10,6 +10,7 @@ from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
 from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.norms import realised_norm
@@ -23,7 +24,12 @@ Realisation = Callable[[Graph, HostLayer, Target], Realised | None]
 Wanted = Callable[[Graph, Realised], bool]
 """Whether layers are to take the place of those in a graph."""
 
-EXACT: tuple[Realisation, ...] = (realised_sum, realised_channel_product, realised_max_pool)
+EXACT: tuple[Realisation, ...] = (
+    realised_sum,
+    realised_average_pool,
+    realised_channel_product,
+    realised_max_pool,
+)
 """The same bits."""
 CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax)
 """As near to the float function, with other roundings."""

@@ -29,7 +29,9 @@ def realised_max_pool(graph: Graph, layer: HostLayer, target: Target) -> Realise
     None: the store path cannot pool the window, or a convolution's stores can do it as it is.
     """
     pool, x = pool_of(graph, layer), graph.tensors[layer.inputs[0]]
-    if pool is None or x.dtype != target.element_type or not obstacle_to_pooling(graph, layer):
+    if pool is None or not target.has_max_pool or x.dtype != target.element_type:
+        return None
+    if not obstacle_to_pooling(graph, layer):
         return None
     image, layers, tensors = x, list[Layer](), list[Tensor]()
     if pool.reaches_padding and not _is_positive(graph, x.name):

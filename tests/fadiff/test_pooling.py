@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.cli import main
+from fadiff.costmodel.schedule.serialize import read_document
 
 
 def network(path: Path, pools: list[dict[str, object]], seed: int, size: tuple[int, int], relu: bool) -> Path:
@@ -84,19 +85,22 @@ def test_random_pools(tmp_path: Path, seed: int) -> None:
     assert set(paths.values()) == {"store"}
 
 
-def test_pools_that_would_not_be_exact_run_on_the_core(tmp_path: Path, capfd) -> None:
-    """Padding without a ReLU counts as zero in Gemmini, and a 5x5 window does not fit its field."""
+def test_pools_that_would_not_be_exact_have_a_border_or_run_on_the_core(tmp_path: Path, capfd) -> None:
+    """Padding without a ReLU counts as zero in Gemmini: an identity pools the image amid a border; a 5x5
+    window does not fit its field."""
     pools = [
         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
         {"kernel_shape": [5, 5]},
     ]
     model = network(tmp_path / "pools.onnx", pools, 1, (17, 15), relu=False)
     paths = compiled(model, tmp_path / "out", "gemmini-small")
-    assert "store" not in paths.values()
+    assert paths["pool0"] == "store" and paths["pool1"] != "store"
+    document = read_document(tmp_path / "out" / "schedule.json")
+    assert {"pool0.bordered", "pool0.identity"} <= {layer.name for layer in document.layers}
     assert main(["inspect", str(model), "--explain"]) == 0
     text = capfd.readouterr().out
-    assert "pool0 runs on the core: its padding would count as zero and values may be negative" in text
-    assert "pool1 runs on the core: its window of 5 exceeds 3" in text
+    assert "pool0 is not pooled as a convolution stores: its padding would count as zero" in text
+    assert "pool1 is not pooled as a convolution stores: its window of 5 exceeds 3" in text
     report = (tmp_path / "out" / "report.html").read_text()
     assert "on the core: its window of 5 exceeds 3" in report
 

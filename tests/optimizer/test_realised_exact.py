@@ -9,7 +9,16 @@ from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
-from fadiff.converter.ir.host import Activation, Binary, GlobalAveragePool, MaxPool, PoolWindow, Reduce, Rows
+from fadiff.converter.ir.host import (
+    Activation,
+    AveragePool,
+    Binary,
+    GlobalAveragePool,
+    MaxPool,
+    PoolWindow,
+    Reduce,
+    Rows,
+)
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.finish.issue import with_issues
@@ -71,6 +80,16 @@ def pool(
     return builder.build((y,))
 
 
+def average(
+    image: tuple[int, int, int, int], window: PoolWindow, out: tuple[int, int], *, all_taps: bool
+) -> Graph:
+    builder = GraphBuilder("average")
+    x = builder.input("x", image, scale=0.1)
+    y = builder.tensor("y", (image[0], *out, image[3]), scale=0.1)
+    builder.host("average", AveragePool(window, all_taps, 1.37), (x,), (y,))
+    return builder.build((y,))
+
+
 def square(kernel: int, stride: int, pad: int = 0) -> PoolWindow:
     return PoolWindow((kernel, kernel), (stride, stride), (1, 1), (pad, pad, pad, pad))
 
@@ -106,6 +125,11 @@ GRAPHS = {
     "gate of whole blocks": (gate(1, 19, 64), {"bmm", "fill", "copy"}),
     "ragged gates of two images": (gate(2, 19, 37, "relu"), {"bmm", "fill", "copy"}),
     "factors first, fewer channels than rows": (gate(1, 21, 5, first=True), {"bmm", "fill", "copy"}),
+    "average pool": (average((2, 9, 9, 21), square(3, 2), (4, 4), all_taps=False), {"depthwise"}),
+    "average pool with padding that counts": (
+        average((1, 9, 9, 21), square(3, 1, 1), (9, 9), all_taps=True),
+        {"depthwise"},
+    ),
     "pool": (pool((2, 10, 10, 21), square(2, 2), (5, 5)), {"depthwise", "max_pool"}),
     "pool of overlapping windows": (pool((1, 9, 9, 37), square(3, 2), (4, 4)), {"depthwise", "max_pool"}),
     "pool with padding of values of either sign": (
@@ -154,7 +178,8 @@ def test_what_has_no_other_form_stays() -> None:
     y = builder.tensor("y", (8, 8), scale=0.1)
     loops = Loops((8, 8), (Access(0, (8, 1)), Access(0, (1, 0))), Access(0, (8, 1)))
     builder.host("rows", Binary(loops, "mul", 1.0, 1.0, 0.01), (x, f), (y,))
-    for graph in (wide, floats, builder.build((y,))):
+    fewer_taps = average((1, 9, 9, 21), square(3, 1, 1), (9, 9), all_taps=False)
+    for graph in (wide, floats, builder.build((y,)), fewer_taps):
         target = load_target("gemmini-fp32") if graph is floats else target_of(16)
         assert realised_graph(graph, target, EXACT, lambda *_: True) is graph
 
