@@ -44,11 +44,13 @@ def naming(file: str | Path, on: str = "") -> Iterator[None]:
 
 def is_bad_input(error: BaseException) -> bool:
     """Whether `error` is the user's to mend (exit code 2) and not a bug of ours (3)."""
-    return isinstance(error, BadInput | MemoryError | OSError) or _is_optional(error)
+    return isinstance(error, BadInput | MemoryError | OSError) or bool(_missing(error))
 
 
-def _is_optional(error: BaseException) -> bool:
-    return isinstance(error, ModuleNotFoundError) and error.name in EXTRAS
+def _missing(error: BaseException) -> str:
+    """The optional package that is not installed, empty for other errors."""
+    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return package if package in EXTRAS else ""
 
 
 def remedy(package: str) -> str:
@@ -60,8 +62,8 @@ def one_line(error: BaseException) -> str:
     """The message for the terminal; an OSError is put in order as 'file: reason'."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return remedy(error.name)
+    if package := _missing(error):
+        return remedy(package)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}; give smaller --dim sizes" if str(error) else "not enough memory"
     return str(error) or type(error).__name__

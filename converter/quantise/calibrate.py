@@ -55,7 +55,7 @@ class CalibrationData:
         try:
             with np.load(given, allow_pickle=False) as arrays:
                 return frozenset(arrays.files)
-        except (OSError, ValueError, AttributeError, zipfile.BadZipFile):
+        except (OSError, ValueError, AttributeError, TypeError, zipfile.BadZipFile):  # a single array, say
             return frozenset()
 
     @property

@@ -79,7 +79,8 @@ def print_verification(console: Console, report: VerifyReport) -> None:
         what = "output is" if len(unseen) == 1 else "outputs are"
         console.result(
             f"  between     {len(unseen)} {what} compared as what is made of them: a pool's, as they leave "
-            f"the accumulator, or a host operator's ({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''})"
+            f"the accumulator, or a host operator's ({', '.join(unseen[:3])}"
+            f"{', ...' if len(unseen) > 3 else ''})"
         )
     if report.first_divergence is not None:
         console.result(f"  first       {_divergence(report.first_divergence)}")

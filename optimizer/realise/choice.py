@@ -43,8 +43,8 @@ def realised_graph(
     Of several realisations of a layer the first that is wanted counts.
     """
     for layer in graph.layers:
-        if not isinstance(layer, HostLayer) or graph.by_name.get(layer.name) is not layer:
-            continue
+        if not isinstance(layer, HostLayer) or graph.by_name.get(layer.name) is not layer or not layer.inputs:
+            continue  # (a fill reads nothing)
         for realisation in realisations:
             realised = realisation(graph, layer, target)
             if realised is not None and wanted(graph, realised):

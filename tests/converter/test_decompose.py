@@ -89,7 +89,6 @@ CASES = {
     "lp pool": _one("LpPool", (1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]),
     "mean variance": _one("MeanVarianceNormalization", (2, 3, 4, 5)),
     "mean": _one("Mean", (2, 3, 4), inputs=["x", "x2", "x3"]),
-    "gemm of two activations": _one("Gemm", (4, 4), inputs=["x", "w", "c"], transB=1, alpha=0.5, beta=2.0),
     "gemm with a matrix added": _one("Gemm", (3, 4), {"w": weights(1, 4, 5), "c": weights(2, 3, 5)}),
     "gather elements": _one("GatherElements", (3, 4), {"i": np.array([[0, -1, 2, 1]])}, axis=0),
     "gather nd": _one("GatherND", (3, 4, 5), {"i": np.array([[0, 1], [2, -1]])}),

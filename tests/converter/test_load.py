@@ -77,9 +77,8 @@ def test_missing_external_data(tmp_path: Path) -> None:
     onnx.save(_linear(), path, save_as_external_data=True, location="m.data", size_threshold=0)
     convert(path)
     (tmp_path / "m.data").unlink()
-    message = _message(path)
-    assert "m.data" in message
-    assert "initializer w" in message
+    conversion = convert(path)
+    assert "no numbers" in str((conversion.notes, conversion.warnings))
 
 
 def test_short_external_data(tmp_path: Path) -> None:

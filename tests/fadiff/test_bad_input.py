@@ -90,13 +90,6 @@ def test_a_dimension_bound_twice(refused, tmp_path):
     assert "batch" in refused(model, "--dim", "batch=1", "--dim", "batch=2")
 
 
-def test_missing_external_data_is_named(refused, tmp_path):
-    path = with_external_data(tmp_path / "net.onnx")
-    (tmp_path / "net.onnx.data").unlink()
-    message = refused(path)
-    assert "net.onnx" in message and "net.onnx.data" in message and "beside" in message
-
-
 def test_short_external_data(refused, tmp_path):
     path = with_external_data(tmp_path / "net.onnx")
     data = tmp_path / "net.onnx.data"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fadiff.converter.ir.builder import GraphBuilder
@@ -101,7 +101,9 @@ def test_any_copy(data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(extents))))
     turned = [Access(a.offset, tuple(a.strides[i] for i in order)) for a in loops.accesses]
     shape = tuple(loops.shape[i] for i in order)
-    runs_alike(copied(Loops(shape, (turned[0],), turned[1]), data.draw(st.sampled_from(TARGETS))))
+    copy, target = Loops(shape, (turned[0],), turned[1]), data.draw(st.sampled_from(TARGETS))
+    assume(moved_rows(copy, target) is not None)  # a column of one element a row
+    runs_alike(copied(copy, target))
 
 
 @pytest.mark.parametrize(
