@@ -17,7 +17,6 @@ from fadiff.converter.rewrites import (
     BORDER_ZEROS,
     EQUALISE_CHANNELS,
     JUDGED,
-    SPLIT_CHANNELS,
 )
 from fadiff.samples.catalog import SAMPLES
 from fadiff.samples.export import export
@@ -46,7 +45,7 @@ PLAIN_SAMPLES = [
 ]
 """The same, with ranges, zero points and rounding as they come: trying others takes most of the time.
 Kernels of 5 x 5 want images of 96 pixels: at 64 some taps meet padding only, and are cut off."""
-UNJUDGED = (*JUDGED, BORDER_ZEROS, EQUALISE_CHANNELS, SPLIT_CHANNELS)
+UNJUDGED = (*JUDGED, BORDER_ZEROS, EQUALISE_CHANNELS)
 
 
 @pytest.mark.parametrize(("name", "options", "exporter", "least_db"), JUDGED_SAMPLES)
