@@ -67,7 +67,7 @@ def installed(folder: Path, wheel: Path, extras: str = "", others: tuple[str, ..
     here = Installed(folder)
     pip = [sys.executable, "-m", "pip", "--python", str(here.programs / "python"), "install", "--quiet"]
     offline = ["--no-deps", "--no-index", "--no-warn-conflicts", "--disable-pip-version-check"]
-    subprocess.run([*pip, *offline, str(wheel)], check=True)
+    subprocess.run([*pip, *offline, str(wheel)], check=True, env=here.environment)
     (packages,) = (folder / "lib").glob("python*/site-packages")
     (own,) = Distribution.discover(name="fadiff", path=[str(packages)])
     wanted = [*(own.requires or ()), *others]
