@@ -23,7 +23,7 @@ import numpy as np
 
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.host import Activation as Activation
-from fadiff.converter.ir.host import HostOperator, StridedOperator
+from fadiff.converter.ir.host import Fill, HostOperator, StridedOperator
 from fadiff.converter.ir.repeats import Operation, Repeat, find_repeats
 from fadiff.converter.ir.states import State
 
@@ -350,6 +350,17 @@ class Graph:
     def producers(self, tensor: str) -> tuple[Layer, ...]:
         """Layers that write `tensor`: several when a concatenation became destination offsets."""
         return self._writers.get(tensor, ())
+
+    @cached_property
+    def filled_first(self) -> tuple[tuple[str, str], ...]:
+        """Fills of whole tensors, each with a layer that writes a part of it afterwards: no edge of `dag`."""
+        return tuple(
+            (first.name, later.name)
+            for first in self.layers
+            if isinstance(first, HostLayer) and isinstance(first.operator, Fill)
+            for later in self.producers(first.outputs[0])
+            if later is not first
+        )
 
     @cached_property
     def _readers(self) -> Mapping[str, tuple[Layer, ...]]:

@@ -90,6 +90,11 @@ def _check_partition(schedule: Decision) -> None:
             raise ScheduleError(
                 f"{consumer}: its fusion group runs before the group of {producer}, whose output it reads"
             )
+    for fill, later in schedule.graph.filled_first:
+        if group_index[fill] > group_index[later]:
+            raise ScheduleError(
+                f"{later}: its fusion group runs before that of {fill}, which would overwrite it"
+            )
 
 
 def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:

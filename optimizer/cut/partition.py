@@ -349,7 +349,7 @@ def ordered(graph: Graph, partition: Partition) -> Partition:
     group_of = {name: i for i, way in enumerate(partition) for name in way.group.layers}
     quotient: nx.DiGraph[int] = nx.DiGraph()
     quotient.add_nodes_from(range(len(partition)))
-    for producer, consumer in graph.dag.edges:
+    for producer, consumer in (*graph.dag.edges, *graph.filled_first):
         if group_of[producer] != group_of[consumer]:
             quotient.add_edge(group_of[producer], group_of[consumer])
     order = nx.lexicographical_topological_sort(

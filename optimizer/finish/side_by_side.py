@@ -126,11 +126,12 @@ def _cycles(schedule: Schedule, group: FusionGroup) -> float:
 
 
 def _order(schedule: Schedule, groups: tuple[FusionGroup, ...]) -> nx.DiGraph[int]:
-    """Which groups need results of which."""
+    """Which groups need results of which, or fill what others write into."""
     index = {name: at for at, group in enumerate(groups) for name in group.layers}
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(range(len(groups)))
-    edges = ((index[a], index[b]) for a, b in schedule.graph.dag.edges)
+    pairs = (*schedule.graph.dag.edges, *schedule.graph.filled_first)
+    edges = ((index[a], index[b]) for a, b in pairs)
     order.add_edges_from((a, b) for a, b in edges if a != b)
     return order
 

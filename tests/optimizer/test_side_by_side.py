@@ -9,6 +9,9 @@ import networkx as nx
 import pytest
 
 from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.host import Copy, Fill
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.resident_tensors import resident_tensors
 from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.schedule.evaluate import evaluate
@@ -97,3 +100,22 @@ def test_groups_come_after_what_they_need_and_tensors_stay_on_chip() -> None:
     after = with_side_by_side(replace(before, groups=tuple(groups)), "edp")
     assert together(after)
     assert resident_tensors(after.groups) == resident_tensors(before.groups)
+
+
+def test_a_fill_stays_before_what_is_written_into_it() -> None:
+    """Zeros, then a diagonal of the input in them, then the convolution, of which neither needs anything."""
+    net = Net(random.Random(1))
+    shape: Shape = (1, 8, 16, 64)
+    x = net.input(shape)
+    spread = Loops((64,), (Access(0, (1,)),), Access(0, (1025,)))
+    padded = net.builder.tensor("padded", (1, 8, 128, 64), scale=0.1)
+    net.builder.host("zeros", Fill(0), (), (padded,))
+    net.builder.host("diagonal", Copy(spread), (x,), (padded,))
+    y, _ = net.conv(x, shape, outputs=64, kernel=(7, 7), pads=(3, 3, 3, 3)) or ("", shape)
+    before = issued(net.builder.build((padded, y)))
+    after = with_side_by_side(before, "latency")
+    check(Case(after))
+    first, second, *rest = before.groups
+    assert (first.layers, second.layers) == (("zeros",), ("diagonal",))
+    with pytest.raises(ScheduleError, match="runs before that of zeros, which would overwrite it"):
+        replace(before, groups=(second, first, *rest))
