@@ -77,5 +77,6 @@ def fetches(trips: Tensor, gates: Tensor, member: Tensor, orders: LoopOrders) ->
     `trips` (minus one) and `gates` are [D, B, L] over all loops of the nest; `member` [B, L] is how
     much of the layer runs inside a fusion group, whose tiles restart the nest.
     """
-    result: Tensor = _Fetch.apply(trips, gates, member, orders)  # type: ignore[no-untyped-call]
+    # (torch has typed this since 2.14.)
+    result: Tensor = _Fetch.apply(trips, gates, member, orders)  # type: ignore[no-untyped-call, unused-ignore]
     return result
