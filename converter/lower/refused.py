@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fadiff.converter.read import sequences
+
 _UNSIZED = "the size of its result depends on the data"
 _CUT = "cut the model before its post-processing"
 _SAMPLED = "reads pixels at computed positions"
@@ -56,19 +58,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         (_STRINGS, _HOST),
     ),
     **dict.fromkeys(
-        (
-            "ConcatFromSequence",
-            "Optional",
-            "OptionalGetElement",
-            "OptionalHasElement",
-            "SequenceAt",
-            "SequenceConstruct",
-            "SequenceEmpty",
-            "SequenceErase",
-            "SequenceInsert",
-            "SequenceLength",
-            "SplitToSequence",
-        ),
+        (*sequences.OPS, "Optional", "OptionalGetElement", "OptionalHasElement"),
         (_CONTAINER, _HOST),
     ),
     **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),

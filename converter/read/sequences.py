@@ -19,10 +19,9 @@ from fadiff.converter.read.fold import constant_tensors
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.reserved import names_in
 
-_OPS = frozenset(
+OPS = frozenset(
     [
         "ConcatFromSequence",
-        "Identity",
         "SequenceAt",
         "SequenceConstruct",
         "SequenceEmpty",
@@ -32,6 +31,7 @@ _OPS = frozenset(
         "SplitToSequence",
     ]
 )
+"""Operators of sequences, but for SequenceMap, which is a loop, and Identity."""
 _SPLITS_BY_INPUT = 13
 
 
@@ -41,7 +41,7 @@ def flatten_sequences(model: onnx.ModelProto) -> None:
         return
     flat = _Flattener(model)
     for node in list(model.graph.node):
-        if node.op_type not in _OPS or not flat.replaces(node):
+        if node.op_type not in (*OPS, "Identity") or not flat.replaces(node):
             flat.nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(flat.nodes)

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter.read.external_data import is_lost
 
-_WEIGHTS = {"Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2)}
-"""The inputs of products that are weights and biases, wherever they come from."""
+_WEIGHTS = {"Conv": (1, 2), "ConvTranspose": (1, 2)}
+"""Inputs of products that are weights and biases, from wherever (a Gemm may have two activations)."""
 _FLOAT_ONLY = frozenset(
     ("AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "Gemm", "Relu", "Softmax")
 )

@@ -82,3 +82,13 @@ def test_a_file_that_has_some_weights_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"lost\.bin is missing; put it beside the model"):
         convert(tmp_path / "m.onnx")
+
+
+def test_a_gemm_of_two_activations_has_no_weights(tmp_path: Path) -> None:
+    model = model_of(
+        [helper.make_node("Gemm", ["a", "b"], ["y"], transB=1)], {"a": (4, 8), "b": (6, 8)}, {"y": (4, 6)}
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", calibrate=False)
+    assert list(conversion.graph.inputs) == ["a", "b"]
+    assert not any("drawn" in warning for warning in conversion.warnings)
