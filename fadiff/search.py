@@ -11,7 +11,7 @@ from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.errors import InputError, one_line, remedy
 from fadiff.optimizer import SearchResult, Settings, optimize
-from fadiff.optimizer.finish.copies import with_copies
+from fadiff.optimizer.cut.issued import quicker_copies
 from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.finish.pipelines import with_pipelines
 from fadiff.optimizer.finish.side_by_side import with_side_by_side
@@ -97,7 +97,7 @@ def _pipelined(found: SearchResult, limit: int | None, copied: int | None = None
     Gemmini, within `copied` bytes, and with host operators beside other layers."""
     settings = found.settings
     schedule = with_pipelines(found.schedule, settings.objective, limit)
-    schedule = with_copies(schedule, settings.objective, copied)
+    schedule = replace(schedule, copies=quicker_copies(schedule, copied))
     schedule = with_side_by_side(schedule, settings.objective)
     bound = found.bound  # the roofline counts such schedules as all others
     if settings.latency == "clock" and schedule != found.schedule:

@@ -27,7 +27,7 @@ from fadiff.costmodel.group.resident_tensors import (
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import bounds_of, shape_of
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
 from fadiff.optimizer.cut.partition import ordered
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.cut.settings import Settings
@@ -67,12 +67,12 @@ def chains(rng: Rng) -> Attempt:
 
 
 def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
-    """One walk, in either profile."""
-    profile = profile_of(rng)
+    """One walk, in either profile and under either latency model."""
+    of_program, profile = rng.random() >= 0.7, profile_of(rng)
+    latency: LatencyModel = "clock" if of_program and profile == "hw" else "roofline"
     graph = drawn(rng)
     target = small_target(rng, int(rng.choice([2, 4, 8])))
-    settings = Settings(method="exact", profile=profile)
-    latency = settings.latency
+    settings = Settings(method="exact", profile=profile, latency=latency)
     case = f"{name}: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
     if not graph.tensor_core_layers:
         return Attempt(0, np.inf, case)  # nothing has a mapping

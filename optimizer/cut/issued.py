@@ -12,7 +12,7 @@ from fadiff.costmodel.group.fusion import plan_group
 from fadiff.costmodel.group.issue import loop_settings, obstacle_to_issue
 from fadiff.costmodel.mapping.mapping import Issue
 from fadiff.costmodel.schedule.clock import quickest_additions
-from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.evaluate import evaluate, group_cost
 from fadiff.costmodel.schedule.schedule import Schedule
 
 _CALL: dict[Issue, Issue] = {"loop_ws": "tiled_matmul", "loop_conv_ws": "tiled_conv"}
@@ -32,24 +32,29 @@ def as_issued(schedule: Schedule) -> Schedule:
             called = replace(setting.mapping, issue=call) if call else setting.mapping
             if call and not obstacle_to_issue(replace(setting, mapping=called)):
                 mappings[setting.layer.name] = called
-    return replace(
-        schedule, mappings=mappings, additions=quickest_additions(schedule), copies=_copies(schedule)
-    )
+    issued = replace(schedule, mappings=mappings, additions=quickest_additions(schedule))
+    return replace(issued, copies=quicker_copies(issued))
 
 
-def _copies(schedule: Schedule) -> frozenset[str]:
-    """Those that Gemmini's DMA makes in fewer cycles than the core."""
+def quicker_copies(schedule: Schedule, most_bytes: int | None = None) -> frozenset[str]:
+    """Copies (profile hw) that Gemmini's DMA makes in fewer cycles than the core.
+
+    Args:
+        schedule: Whose; what its `copies` are now does not matter.
+        most_bytes: DRAM bytes that it may move with these, if there is a limit: the first ones that fit.
+    """
+    by_core = evaluate(replace(schedule, copies=frozenset()), "clock")
     found, waiting = set[str](), while_weights_wait(schedule)
+    nbytes = sum(cost.total_bytes("dram") for cost in by_core.layers)
     for group in schedule.groups:
         name = group.layers[0]
         if obstacle_to_moving(schedule, name, waiting):
             continue
-        by_core, moved = (
-            group_cost(schedule.graph, group, {}, schedule.target, "hw", "clock", copies=copies)[
-                0
-            ].latency_cycles
-            for copies in (frozenset[str](), frozenset({name}))
-        )
-        if moved < by_core:
+        [moved] = group_cost(schedule.graph, group, {}, schedule.target, "hw", "clock", copies={name})
+        if moved.latency_cycles >= by_core.by_name[name].latency_cycles:
+            continue
+        more = moved.total_bytes("dram") - by_core.by_name[name].total_bytes("dram")
+        if most_bytes is None or nbytes + more <= most_bytes:
+            nbytes += more
             found.add(name)
     return frozenset(found)
