@@ -34,11 +34,12 @@ class InputError(BadInput):
 def naming(file: str | Path, on: str = "") -> Iterator[None]:
     """Put the file (and the target it is tried `on`) before messages that know only its layers."""
     from fadiff.costmodel.group.fusion import ScheduleError
+    from fadiff.costmodel.nests.machine import MachineError
     from fadiff.costmodel.schedule.serialize import ScheduleFileError
 
     try:
         yield
-    except (ScheduleError, ScheduleFileError) as error:
+    except (ScheduleError, ScheduleFileError, MachineError) as error:
         raise type(error)(f"{file}{on and f' on {on}'}: {error}") from error
 
 

@@ -63,7 +63,7 @@ class Nests:
 
     def tile(self, operand: Operand, level: int) -> Ints:
         """[rows, axes]: extents of what one instance of a level holds of an operand."""
-        steps = self.workload.steps(operand)
+        steps = self.workload.steps[operand]
         return 1 + (self._held[:, level] - 1) @ steps.T
 
     def words(self, memory: int) -> Ints:
@@ -100,7 +100,7 @@ class Nests:
 
     def _entering_tile(self, operand: Operand, level: int) -> Ints:
         """The rule of costmodel.count.timeloop_counts.words_entering, in rows."""
-        factors, orders, steps = self.mappings.factors, self.mappings.orders, self.workload.steps(operand)
+        factors, orders, steps = self.mappings.factors, self.mappings.orders, self.workload.steps[operand]
         tile = self.tile(operand, level)
         rows = np.arange(len(tile))
         words = tile.prod(axis=1)
@@ -157,7 +157,7 @@ class Nests:
 
     def _parts(self, operand: Operand, begin: int, end: int, *, relevant: bool) -> Ints:
         """Product of fan-outs' factors between two levels: of dimensions that index an operand, or do not."""
-        indexes = self.workload.steps(operand).any(axis=0)
+        indexes = self.workload.steps[operand].any(axis=0)
         dims = indexes if relevant else ~indexes
         between = [i for i in range(begin, end) if i not in self._places]
         chosen = self.mappings.factors[:, between][:, :, dims]

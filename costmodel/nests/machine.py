@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fadiff.converter.errors import BadInput
 from fadiff.converter.ir.dims import Dim
 
 Operand = Literal["W", "I", "O"]
@@ -16,8 +17,8 @@ DATA_SPACES: Mapping[Operand, str] = {"W": "Weights", "I": "Inputs", "O": "Outpu
 """Timeloop's names of them."""
 
 
-class MachineError(ValueError):
-    """A machine that cannot be: the message names file, node and what to do."""
+class MachineError(BadInput, ValueError):
+    """A machine that cannot be, or cannot run a layer: the message names the node and what to do."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,15 @@ class Machine:
 
     def __post_init__(self) -> None:
         if not self.memories or not isinstance(self.levels[0], Memory):
-            raise MachineError(f"{self.name}: the outermost level must be a memory; add the DRAM")
+            raise MachineError("the outermost level must be a memory; add the DRAM")
         missing = [DATA_SPACES[o] for o in OPERANDS if o not in self.memories[0].keeps]
         if missing:
             where = self.memories[0].name
-            raise MachineError(
-                f"{self.name}: {where} does not keep {', '.join(missing)}; the outermost memory must"
-            )
+            raise MachineError(f"{where} does not keep {', '.join(missing)}; the outermost memory must")
         names = [(level.name, level.axis if isinstance(level, FanOut) else "") for level in self.levels]
         for name in names:
             if names.count(name) > 1:
-                raise MachineError(
-                    f"{self.name}: two levels are called {name[0]}; give each a name of its own"
-                )
+                raise MachineError(f"two levels are called {name[0]}; give each a name of its own")
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.costmodel.nests.machine import Machine, Operand
-from fadiff.costmodel.nests.workload import Workload
+from fadiff.costmodel.nests.machine import Operand
 
 Ints = NDArray[np.int64]
 Keeps = tuple[frozenset[Operand], ...]
@@ -31,21 +30,3 @@ class Mappings:
 
     def __getitem__(self, rows: Ints | slice) -> Mappings:
         return Mappings(self.factors[rows], self.orders[rows], self.keeps)
-
-
-def obstacle(machine: Machine, workload: Workload, mappings: Mappings, row: int = 0) -> str:
-    """Why a row is no mapping of the layer on the machine, whatever fits; empty if it is."""
-    from fadiff.costmodel.nests.machine import FanOut
-
-    factors = mappings.factors[row]
-    for at, dim in enumerate(workload.active):
-        if int(np.prod(factors[:, at])) != workload.dims[dim]:
-            return f"factors of {dim} multiply to {int(np.prod(factors[:, at]))}, not {workload.dims[dim]}"
-    for level, own in zip(machine.levels, factors, strict=True):
-        for at, dim in enumerate(workload.active):
-            exact = level.limits.exact.get(dim)
-            if own[at] > level.limits.largest(dim) or (exact is not None and own[at] != exact):
-                return f"{level.name}: factor {own[at]} of {dim} is not allowed"
-        if isinstance(level, FanOut) and own.prod() > level.size:
-            return f"{level.name}: {own.prod()} parts along {level.axis}, where there are {level.size}"
-    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
-from fadiff.costmodel.nests.machine import Operand
+from fadiff.costmodel.nests.machine import OPERANDS, Operand
 
 Axis = tuple[tuple[Dim, int], ...]
 """One axis of an operand: the dimensions that it adds up, each with its step."""
@@ -50,8 +51,12 @@ class Workload:
         window: tuple[Axis, ...] = ((("R", step_h), ("P", stride_h)), (("S", step_w), ("Q", stride_w)))
         return (*(((d, 1),) for d in ("G", "N", "C")), *window)
 
-    def steps(self, operand: Operand) -> NDArray[np.int64]:
+    @cached_property
+    def steps(self) -> Mapping[Operand, NDArray[np.int64]]:
         """[axes, active dimensions]: how far one step of a dimension moves along an axis; axes that move."""
+        return {operand: self._steps(operand) for operand in OPERANDS}
+
+    def _steps(self, operand: Operand) -> NDArray[np.int64]:
         found = np.zeros((len(self.axes(operand)), len(self.active)), dtype=np.int64)
         for row, axis in zip(found, self.axes(operand), strict=True):
             for dim, step in axis:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import FILE, PATH, choice, console_options, model_argument
+from fadiff.commands.options import FILE, OBJECTIVES, PATH, choice, console_options, model_argument
 from fadiff.commands.reading import bound_dims, cut_options, dim_option
 from fadiff.console import Console, numbers
+from fadiff.errors import naming
 
 if TYPE_CHECKING:
+    from fadiff.optimizer.cut.partition import Objective
     from fadiff.optimizer.nests.network import MappedNetwork
-
-Objective = Literal["edp", "energy", "latency"]
 
 
 @click.command("map")
@@ -35,7 +35,7 @@ Objective = Literal["edp", "energy", "latency"]
 )
 @click.option("--ert", type=FILE, metavar="FILE.yaml", help="Energy reference table, pJ an access.")
 @click.option("-o", "--out", metavar="DIR", type=PATH, help="Folder to make.  [default: nothing is written]")
-@choice("--objective", get_args(Objective), "What every layer is searched for.")
+@choice("--objective", OBJECTIVES, "What every layer is searched for.")
 @click.option(
     "--time-budget",
     type=click.FloatRange(min=0, min_open=True),
@@ -81,12 +81,13 @@ def map_command(
 
     if out is not None:
         check_free(out, force=False)
-    machine = machine_of(arch, constraints, ert)
+    with naming(arch):
+        machine = machine_of(arch, constraints, ert)
     with console.stage(f"reading {model.name}"):
         conversion = convert(
             model, calibrate=False, dims=bound_dims(dims), cut=Cut(inputs, outputs), progress=console.update
         )
-    with console.stage(f"mapping onto {machine.name}", time_budget):
+    with naming(arch), console.stage(f"mapping onto {machine.name}", time_budget):
         found = map_network(conversion.graph, machine, objective, time_budget, seed, console.update)
     if out is not None:
         with replacing_folder(out, force=False) as folder:

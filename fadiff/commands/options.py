@@ -15,6 +15,7 @@ from fadiff.console import Console
 
 if TYPE_CHECKING:
     from fadiff.costmodel.target.target import Target
+    from fadiff.optimizer.cut.partition import Objective
     from fadiff.optimizer.cut.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -30,6 +31,7 @@ METHODS: tuple[MethodName, ...] = (
     "gemmini-auto",
     "exact",
 )
+OBJECTIVES: tuple[Objective, ...] = ("edp", "energy", "latency")
 DEFAULT_TARGET = "gemmini-default"
 
 
@@ -186,7 +188,7 @@ accuracy_options = together(
 )
 """When the integers count as another model than the float one."""
 search_options = together(
-    choice("--objective", ["edp", "energy", "latency"], "What to minimise; edp: energy x latency."),
+    choice("--objective", OBJECTIVES, "What to minimise; edp: energy x latency."),
     switch_off("--no-fusion", "fusion", "Keep every layer on its own, with nothing on chip between layers."),
     switch_off("--no-residency", "residency", "Keep no tensor on chip from one fusion group to later ones."),
     choice(

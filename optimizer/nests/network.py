@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.workload import Workload
-from fadiff.optimizer.nests.search import Found, Objective, best_mapping
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.nests.search import Found, best_mapping
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from fadiff.costmodel.nests.count import Floats, Nests
 from fadiff.costmodel.nests.machine import Machine, MachineError
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
+from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.nests.space import Space, keeps_of
 
-Objective = Literal["edp", "energy", "latency"]
 STARTS = 256
 """Random mappings that a lineage begins from the best of."""
 PATIENCE = 12
@@ -65,7 +64,7 @@ def best_mapping(
     lineages = [_Lineage(Space(machine, workload, keeps), objective) for keeps in keeps_of(machine)]
     lineages = [lineage for lineage in lineages if lineage.begin(generator)]
     if not lineages:
-        raise MachineError(f"{machine.name}: not one word of each operand of {workload.dims} fits")
+        raise MachineError(_too_small(machine, workload))
     while len(lineages) > 1:  # halving: what to keep is decided by what short searches find
         for lineage in lineages:
             lineage.climb()
@@ -87,6 +86,19 @@ def best_mapping(
         floor(machine, workload, objective),
         lineage.evaluated,
     )
+
+
+def _too_small(machine: Machine, workload: Workload) -> str:
+    """Which memory has no room for the smallest tiles, where memories keep as little as they may."""
+    nests = Nests(machine, workload, Space(machine, workload, keeps_of(machine)[-1]).outermost)
+    for place, memory in enumerate(machine.memories):
+        needed = int(nests.words(place)[0])
+        if needed > memory.words:
+            return (
+                f"{memory.name} has {memory.words} words, the smallest tiles of {workload.dims} need "
+                f"{needed}: give it more, let it keep fewer operands, or loosen the factors that are fixed"
+            )
+    return f"fixed factors of {workload.dims} spread over more parts than there are; loosen them"
 
 
 class _Lineage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,8 @@ from fadiff.costmodel.nests.machine import Machine, MachineError, Memory
 from fadiff.costmodel.nests.mapping import Ints, Keeps, Mappings
 from fadiff.costmodel.nests.workload import Workload
 
+Move = tuple[int, int, int, int]
+"""A factor elsewhere: dimension, prime, from level, to level."""
 MOST_KEEPS = 64
 """Choices of what memories keep that are searched, those that keep most first."""
 
@@ -42,7 +44,7 @@ class Space:
             product = int(np.prod(np.maximum(found[:, at], 1)))
             if self.workload.dims[dim] % product:
                 raise MachineError(
-                    f"{self.machine.name}: its factors of {dim} make {product}, which does not divide "
+                    f"fixed factors of {dim} make {product}, which does not divide "
                     f"{self.workload.dims[dim]}, the layer's; loosen the constraint"
                 )
         return found
@@ -62,9 +64,7 @@ class Space:
         for at, dim in enumerate(self.workload.active):
             free = np.flatnonzero((self.fixed[:, at] == 0) & np.isinf(self.most[:, at]))
             if not len(free):
-                raise MachineError(
-                    f"{self.machine.name}: no level may take what is left of {dim}; free one of them"
-                )
+                raise MachineError(f"no level may take what is left of {dim}; free one of them")
             found.append(int(free[0]))
         return tuple(found)
 
@@ -84,14 +84,22 @@ class Space:
         return inner + [at for at in range(len(active)) if at not in inner]
 
     @cached_property
-    def moves(self) -> tuple[tuple[int, int, int, int], ...]:
-        """(dimension, prime, from level, to level) of a factor."""
+    def moves(self) -> tuple[Move, ...]:
+        """Of all prime factors between levels that are free to have them."""
         found = []
         for at in range(len(self.workload.active)):
             free = [level for level in range(len(self.fixed)) if self.fixed[level, at] == 0]
             for prime in _primes(int(self.workload.bounds[at])):
                 found += [(at, prime, a, b) for a, b in itertools.permutations(free, 2)]
         return tuple(found)
+
+    @cached_property
+    def _between(self) -> Mapping[tuple[int, int], list[Move]]:
+        """Moves from one level to another."""
+        found: dict[tuple[int, int], list[Move]] = {}
+        for move in self.moves:
+            found.setdefault(move[2:], []).append(move)
+        return found
 
     def is_free(self, memory: int, at: int) -> bool:
         """Whether a dimension's place among a memory's loops is free."""
@@ -110,18 +118,18 @@ class Space:
             self.keeps,
         )
 
-    def _moved(self, factors: Ints) -> Iterator[tuple[tuple[int, int, int, int], Ints]]:
+    def _moved(self, factors: Ints) -> Iterator[tuple[Move, Ints]]:
         for move in self.moves:
             at, prime, a, b = move
             if factors[a, at] % prime == 0 and factors[b, at] * prime <= self.most[b, at]:
                 yield move, _after(factors, move)
 
-    def _swapped(self, factors: Ints, moved: list[tuple[tuple[int, int, int, int], Ints]]) -> Iterator[Ints]:
+    def _swapped(self, factors: Ints, moved: list[tuple[Move, Ints]]) -> Iterator[Ints]:
         """One factor moves in, another of the same level moves out to where the first was."""
-        for (at, prime, a, b), _ in moved:
-            for other, second, c, d in self.moves:
-                if (c, d) == (b, a) and (other, second) > (at, prime) and factors[c, other] % second == 0:
-                    found = _after(_after(factors, (at, prime, a, b)), (other, second, c, d))
+        for (at, prime, a, b), after in moved:
+            for back in self._between[b, a]:
+                if back[:2] > (at, prime) and factors[b, back[0]] % back[1] == 0:
+                    found = _after(after, back)
                     if (found <= self.most).all():
                         yield found
 
@@ -169,7 +177,7 @@ class Space:
         return found
 
 
-def _after(factors: Ints, move: tuple[int, int, int, int]) -> Ints:
+def _after(factors: Ints, move: Move) -> Ints:
     at, prime, a, b = move
     found = factors.copy()
     found[a, at] //= prime

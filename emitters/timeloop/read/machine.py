@@ -24,11 +24,12 @@ from fadiff.costmodel.nests.machine import (
     Memory,
     Operand,
 )
-from fadiff.emitters.timeloop.read.yaml_lines import Entry, TimeloopFormatError, read_root
+from fadiff.emitters.timeloop.read.yaml_lines import Entry, TimeloopFormatError, read_entries, read_root
 
 BUFFERS = ("DRAM", "SRAM", "regfile", "smartbuffer", "storage", "register")
 MULTIPLIERS = ("mac", "compute")
 """Parts of class names by which Timeloop knows memories and multipliers (include/model/topology.hpp)."""
+_CONSTRAINTS = ("architecture_constraints", "mapspace_constraints", "constraints")
 SPREADS = "dummy_storage"
 """Class of a level that the front end puts at every fan-out."""
 LETTERS: Mapping[str, Dim] = {**{d: d for d in DIMS}, "M": "K"}
@@ -73,16 +74,28 @@ def read_machine(architecture: Path, constraints: Sequence[Path] = (), ert: Path
         TimeloopFormatError: an entry that is wrong, `file:line: field: what and remedy`.
         MachineError: a machine that cannot be.
     """
-    root = read_root(architecture, "architecture")
-    keys = root.keys()
+    entries = read_entries(architecture)
+    if "architecture" not in entries:
+        raise TimeloopFormatError(
+            f"{architecture}:1: no `architecture:` (found {', '.join(entries)}); give a Timeloop "
+            "architecture of version 0.2 to 0.4"
+        )
+    keys = entries["architecture"].keys()
     if "nodes" in keys:
         nodes = list(_frontend(keys["nodes"], (1, 1), in_parallel=False))
     elif "subtree" in keys:
         nodes = list(_native(keys["subtree"], 1))
     else:
-        root.fail("neither `nodes:` nor `subtree:`; give a Timeloop architecture of version 0.2 to 0.4")
-    for file in (architecture, *constraints):
-        for target in _targets(file):
+        entries["architecture"].fail("neither `nodes:` nor `subtree:`; write one (Timeloop 0.2 to 0.4)")
+    for target in _targets(entries):
+        _attach(nodes, target)
+    for file in constraints:
+        targets = list(_targets(read_entries(file)))
+        if not targets:
+            raise TimeloopFormatError(
+                f"{file}: it constrains nothing; list `targets:` under `{_CONSTRAINTS[0]}:`, or leave it out"
+            )
+        for target in targets:
             _attach(nodes, target)
     energies = {} if ert is None else _energies(ert)
     return _machine(architecture, nodes, energies)
@@ -94,14 +107,14 @@ def _native(subtree: Entry, copies: int) -> Iterator[_Node]:
         _, count = _name_and_count(keys["name"].text() if "name" in keys else "")
         inside = copies * count
         for local in keys["local"].items() if "local" in keys else ():
-            own = local.keys()
+            own = local.required("a component", "name", "class")
             name, times = _name_and_count(own["name"].text())
             attributes = own["attributes"].keys() if "attributes" in own else {}
-            total = int(attributes["instances"].text()) if "instances" in attributes else inside * times
-            x = int(attributes["meshX"].text()) if "meshX" in attributes else total
-            yield _Node(
-                local, name, own["class"].text() if "class" in own else "", attributes, (x, total // x)
-            )
+            total = attributes["instances"].positive() if "instances" in attributes else inside * times
+            x = attributes["meshX"].positive() if "meshX" in attributes else total
+            if total % x:
+                attributes["meshX"].fail(f"{x} along X do not divide {total} instances; change one of them")
+            yield _Node(local, name, own["class"].text(), attributes, (x, total // x))
         if "subtree" in keys:
             yield from _native(keys["subtree"], inside)
 
@@ -119,7 +132,8 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
         tag = entry.node.tag.removeprefix("!")
         keys = entry.keys()
         if tag in ("Parallel", "Hierarchical", "Pipelined"):
-            yield from _frontend(keys["nodes"], (x, y), in_parallel=tag == "Parallel")
+            inside = entry.required("a group of nodes", "nodes")["nodes"]
+            yield from _frontend(inside, (x, y), in_parallel=tag == "Parallel")
             continue
         if tag == "Nothing":
             continue
@@ -127,9 +141,7 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
             entry.fail(
                 f"unknown node {entry.node.tag}; expected !Container, !Component, !Parallel or !Nothing"
             )
-        if "name" not in keys:
-            entry.fail("a node without a name")
-        name = keys["name"].text()
+        name = entry.required("a node", "name")["name"].text()
         constraints = [keys["constraints"]] if "constraints" in keys else []
         if "spatial" in keys:
             spread = keys["spatial"].keys()
@@ -143,20 +155,16 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
             yield _Node(entry, name, kind, attributes, (x, y), constraints, in_parallel)
 
 
-def _targets(file: Path) -> Iterator[Entry]:
-    """Constraints of the native dialect."""
-    for key in ("architecture_constraints", "mapspace_constraints", "constraints"):
-        try:
-            found = read_root(file, key)
-        except TimeloopFormatError:
-            continue
-        if found.is_map:
-            found = found.keys()["targets"]
-        yield from found.items()
+def _targets(entries: Mapping[str, Entry]) -> Iterator[Entry]:
+    """Constraints of the native dialect in a file."""
+    for key in _CONSTRAINTS:
+        if key in entries:
+            found = entries[key]
+            yield from (found.required("a map", "targets")["targets"] if found.is_map else found).items()
 
 
 def _attach(nodes: list[_Node], constraint: Entry) -> None:
-    target = constraint.keys()["target"].text()
+    target = constraint.required("a constraint", "target")["target"].text()
     named = [node for node in nodes if node.name == target]
     if not named:
         constraint.fail(f"no level {target}; there are {', '.join(node.name for node in nodes)}")
@@ -194,7 +202,7 @@ def _along_axes(loops: LoopLimits, keys: dict[str, Entry]) -> tuple[LoopLimits, 
     """Dimensions before the split of the permutation lie along X, the others along Y."""
     if "split" not in keys or not loops.inner:
         return loops, loops
-    split = int(keys["split"].text())
+    split = int(keys["split"].number())
     first, rest = loops.inner[:split], loops.inner[split:]
     along_x, along_y = (
         LoopLimits({**dict.fromkeys(others, 1), **loops.exact}, loops.most) for others in (rest, first)
@@ -248,21 +256,20 @@ def _operands(entry: Entry) -> frozenset[Operand]:
 
 def _energies(file: Path) -> dict[str, dict[str, float]]:
     """{component: {action: pJ}} of an energy reference table."""
-    tables = read_root(file, "ERT").keys()["tables"]
+    tables = read_root(file, "ERT").required("an energy reference table", "tables")["tables"]
     found: dict[str, dict[str, float]] = {}
     for table in tables.items():
-        keys = table.keys()
-        name, _ = _name_and_count(keys["name"].text().rsplit(".", 1)[-1])
+        keys = table.required("a table", "name", "actions")
         # (a range has dots of its own: system.PE[0..15].buffer)
         name = re.sub(r".*\.", "", re.sub(r"\[\d+\.\.\d+\]", "", keys["name"].text()))
-        actions = [action.keys() for action in keys["actions"].items()]
-        found[name] = {action["name"].text(): float(action["energy"].text()) for action in actions}
+        actions = [action.required("an action", "name", "energy") for action in keys["actions"].items()]
+        found[name] = {action["name"].text(): action["energy"].number() for action in actions}
     return found
 
 
 def _machine(file: Path, nodes: list[_Node], energies: Mapping[str, Mapping[str, float]]) -> Machine:
     if not nodes:
-        raise MachineError(f"{file}: no component")
+        raise MachineError("no component; list memories and a multiplier")
     multiplier = nodes[-1]
     if not any(part in multiplier.kind.lower() for part in MULTIPLIERS):
         multiplier.entry.fail(
@@ -343,6 +350,11 @@ def _kept(
     """What it keeps and what it may: the rest where nothing is said; of parallel memories, what is said."""
     everything = frozenset(OPERANDS)
     if is_outermost:
+        if limits.bypass:
+            missing = ", ".join(DATA_SPACES[o] for o in OPERANDS if o in limits.bypass)
+            node.entry.fail(
+                f"{node.name} is outermost and bypasses {missing}, kept nowhere else; take it out of `bypass`"
+            )
         return everything, frozenset()
     said = limits.keep or frozenset()
     if node.in_parallel and limits.keep is not None:
@@ -353,11 +365,10 @@ def _kept(
 def _number(node: _Node, names: tuple[str, ...], default: float) -> float:
     for name in names:
         if name in node.attributes:
-            entry = node.attributes[name]
-            try:
-                return float(entry.text())
-            except ValueError:
-                entry.fail(f"{entry.text()!r} is not a number")
+            found = node.attributes[name].number()
+            if not found and not name.endswith("energy"):
+                node.attributes[name].fail("0; give a positive number")
+            return found
     return default
 
 

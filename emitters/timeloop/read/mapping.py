@@ -68,10 +68,7 @@ def read_mapping(path: Path, problem: TimeloopProblem) -> Mapping:
     directives: dict[Loops, _Directive] = {}
     kept: dict[StorageLevel, tuple[Entry, frozenset[str]]] = {}
     for entry in _directives(root):
-        keys = entry.keys()
-        for required in ("target", "type"):
-            if required not in keys:
-                entry.fail(f"a directive needs `{required}:`")
+        keys = entry.required("a directive", "target", "type")
         kind = keys["type"].text()
         if kind in ("bypass", "datatype", "dataspace"):
             level = _level(keys["target"], _LEVELS)

@@ -119,10 +119,7 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
                 f"stock shape {name!r} is not known; write the shape out (or use cnn_layer)"
             )
         return _stock(entry or problem)
-    entries = entry.keys()
-    for key in ("dimensions", "data_spaces"):
-        if key not in entries:
-            entry.fail(f"no `{key}:`")
+    entries = entry.required("a shape", "dimensions", "data_spaces")
     dimensions = tuple(entries["dimensions"].texts())
     for letter in dimensions:
         if len(letter) != 1 or dimensions.count(letter) > 1:
@@ -130,9 +127,7 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
     defaults = _defaults(entries.get("coefficients"))
     spaces: dict[str, tuple[tuple[Term, ...], ...]] = {}
     for space in entries["data_spaces"].items():
-        keys = space.keys()
-        if "name" not in keys or "projection" not in keys:
-            space.fail("a data space needs `name:` and `projection:`")
+        keys = space.required("a data space", "name", "projection")
         name = keys["name"].text()
         if name not in OPERANDS:
             keys["name"].fail(f"unknown data space {name!r}; rename it to one of {', '.join(OPERANDS)}")
@@ -152,9 +147,7 @@ def _is_true(entry: Entry | None) -> bool:
 def _defaults(coefficients: Entry | None) -> dict[str, int]:
     defaults = {}
     for coefficient in coefficients.items() if coefficients else ():
-        keys = coefficient.keys()
-        if "name" not in keys or "default" not in keys:
-            coefficient.fail("a coefficient needs `name:` and `default:`")
+        keys = coefficient.required("a coefficient", "name", "default")
         defaults[keys["name"].text()] = keys["default"].positive()
     return defaults
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,13 @@ class Entry:
             found[name] = entry
         return found
 
+    def required(self, what: str, *names: str) -> dict[str, Entry]:
+        """The entries of a map that must have some: `what` is it, `names` are they."""
+        found = self.keys()
+        if any(name not in found for name in names):
+            self.fail(f"{what} needs {' and '.join(f'`{name}:`' for name in names)}")
+        return found
+
     def items(self) -> Iterator[Entry]:
         """The entries of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
@@ -86,6 +94,16 @@ class Entry:
             self.fail(f"{text!r} is not a positive integer")
         return int(text)
 
+    def number(self) -> float:
+        """A number that is not negative."""
+        try:
+            found = float(self.text())
+        except ValueError:
+            found = math.nan
+        if not 0 <= found < math.inf:
+            self.fail(f"{self.text()!r} is not a number of zero or more")
+        return found
+
     def texts(self) -> list[str]:
         """A list of scalars."""
         return [item.text() for item in self.items()]
@@ -95,7 +113,20 @@ def read_root(path: Path, key: str) -> Entry:
     """The entry `key` of the top-level map of a YAML file.
 
     Raises:
-        TimeloopFormatError: the file cannot be read, is no YAML, or lacks `key`.
+        TimeloopFormatError: as `read_entries`, or it lacks `key`.
+    """
+    entries = read_entries(path)
+    if key not in entries:
+        found = ", ".join(entries) or "nothing"
+        raise TimeloopFormatError(f"{path}:1: no `{key}:` entry (found {found})")
+    return entries[key]
+
+
+def read_entries(path: Path) -> dict[str, Entry]:
+    """The top-level map of a YAML file.
+
+    Raises:
+        TimeloopFormatError: the file cannot be read, is no YAML, or is empty.
     """
     try:
         root = compose_yaml(path)
@@ -104,9 +135,5 @@ def read_root(path: Path, key: str) -> Entry:
     except FormatError as error:
         raise TimeloopFormatError(str(error)) from error
     if root is None:
-        raise TimeloopFormatError(f"{path}:1: the file is empty; expected a `{key}:` entry")
-    entries = Entry(path, "", root).keys()
-    if key not in entries:
-        found = ", ".join(entries) or "nothing"
-        raise TimeloopFormatError(f"{path}:1: no `{key}:` entry (found {found})")
-    return entries[key]
+        raise TimeloopFormatError(f"{path}:1: the file is empty; expected `key:` entries")
+    return Entry(path, "", root).keys()

@@ -55,10 +55,15 @@ def dims_of(text: str) -> Dims:
     return Dims(*map(int, text.split()))
 
 
+def sizes_of(row: dict[str, str]) -> tuple[Dims, tuple[int, int], tuple[int, int]]:
+    """Bounds, stride and dilation of a row."""
+    (stride_h, stride_w), (step_h, step_w) = (map(int, row[name].split()) for name in ("stride", "dilation"))
+    return dims_of(row["dims"]), (stride_h, stride_w), (step_h, step_w)
+
+
 def schedule_of(row: dict[str, str]) -> Schedule:
     """The layer and mapping of a row."""
-    stride, dilation = (tuple(map(int, row[name].split())) for name in ("stride", "dilation"))
-    graph = one_layer_graph("layer", dims_of(row["dims"]), (stride[0], stride[1]), (dilation[0], dilation[1]))
+    graph = one_layer_graph("layer", *sizes_of(row))
     tiles = {name: dims_of(row[name]) for name in TILES}
     orders = {name: tuple(row[name]) for name in ORDERS}
     mapping = Mapping(**tiles, **orders)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from fadiff.emitters.timeloop.write.machine import machine_architecture, machine
 from fadiff.emitters.timeloop.write.problem import problem
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
 from fadiff.optimizer.nests.space import Space, keeps_of
-from tests.emitters.timeloop.record import dims_of, dims_text, random_layer
+from tests.emitters.timeloop.record import dims_text, random_layer, sizes_of
 
 MACHINES = ("eyeriss-like", "simba-like", "nvdla-like", "output-stationary")
 PER_MACHINE = 300
@@ -49,8 +49,7 @@ COLUMNS = (
 def mapping_of(row: dict[str, str]) -> tuple[Machine, Workload, Mappings]:
     """The machine, layer and mapping of a row."""
     machine = machine_of(row["machine"])
-    stride, dilation = (tuple(map(int, row[name].split())) for name in ("stride", "dilation"))
-    workload = Workload(dims_of(row["dims"]), (stride[0], stride[1]), (dilation[0], dilation[1]))
+    workload = Workload(*sizes_of(row))
     letters = row["keeps"].split(" ")
     keeps = tuple(frozenset(o for o in OPERANDS if o in kept) for kept in letters)
     factors = np.array(json.loads(row["factors"]), dtype=np.int64)[None]

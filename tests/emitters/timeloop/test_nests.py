@@ -19,7 +19,7 @@ from fadiff.costmodel.nests.machine import (
     MachineError,
     Memory,
 )
-from fadiff.costmodel.nests.mapping import Mappings, obstacle
+from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.timeloop.machines import machine_names, machine_of
 from fadiff.emitters.timeloop.read.machine import read_machine
@@ -32,6 +32,22 @@ from tests.emitters.timeloop.record_nests import MACHINES, PER_MACHINE, mapping_
 
 with (Path(__file__).parent / "recorded_nests.csv").open() as file:
     RECORDED = list(csv.DictReader(file))
+
+
+def obstacle(machine: Machine, workload: Workload, mappings: Mappings, row: int = 0) -> str:
+    """Why a row is no mapping of the layer on the machine, whatever fits; empty if it is."""
+    factors = mappings.factors[row]
+    for at, dim in enumerate(workload.active):
+        if int(np.prod(factors[:, at])) != workload.dims[dim]:
+            return f"factors of {dim} multiply to {int(np.prod(factors[:, at]))}, not {workload.dims[dim]}"
+    for level, own in zip(machine.levels, factors, strict=True):
+        for at, dim in enumerate(workload.active):
+            exact = level.limits.exact.get(dim)
+            if own[at] > level.limits.largest(dim) or (exact is not None and own[at] != exact):
+                return f"{level.name}: factor {own[at]} of {dim} is not allowed"
+        if isinstance(level, FanOut) and own.prod() > level.size:
+            return f"{level.name}: {own.prod()} parts along {level.axis}, where there are {level.size}"
+    return ""
 
 
 LINKED = {"eyeriss-like": 1, "simba-like": 1, "nvdla-like": 0, "output-stationary": 0}
@@ -137,7 +153,7 @@ def test_the_search_finds_the_best_of_all_mappings() -> None:
 
 def test_what_no_tile_fits_is_said() -> None:
     small = Machine("small", (*TINY.levels[:-1], Memory("sums", ALL, words=2)), 1.0)
-    with pytest.raises(MachineError, match="not one word of each operand of K4 C4 fits"):
+    with pytest.raises(MachineError, match="sums has 2 words, the smallest tiles of K4 C4 need 3: "):
         best_mapping(small, Workload(Dims(K=4, C=4)))
 
 
@@ -163,6 +179,14 @@ def test_random_mappings_are_legal() -> None:
             r"no operand Images; there are Weights, Inputs",
         ),
         (("class: intmac", "class: SRAM"), r"the last component must multiply"),
+        (("entries: 131072", "entries: 0"), r"bad.yaml:\d+: .*entries: 0; give a positive number"),
+        (
+            (
+                "update_energy: 64.0}",
+                "update_energy: 64.0}\n    constraints: {dataspace: {bypass: [Weights]}}",
+            ),
+            r"DRAM is outermost and bypasses Weights, kept nowhere else; take it out of `bypass`",
+        ),
     ],
 )
 def test_bad_machines_are_one_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
@@ -173,6 +197,28 @@ def test_bad_machines_are_one_line(change: tuple[str, str], message: str, tmp_pa
     (tmp_path / "bad.yaml").write_text(text.replace(*change, 1))
     with pytest.raises((TimeloopFormatError, MachineError), match=message):
         read_machine(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, r"more.yaml: cannot read: No such file"),
+        (
+            "problem: {}",
+            r"more.yaml: it constrains nothing; list `targets:` under `architecture_constraints:`",
+        ),
+        (
+            "constraints: [{target: cellar, type: temporal}]",
+            r"more.yaml:1: .*no level cellar; there are DRAM",
+        ),
+    ],
+)
+def test_constraints_that_say_nothing_are_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    if text is not None:
+        more.write_text(text)
+    with pytest.raises(TimeloopFormatError, match=message):
+        machine_of("tpu-like", [more])
 
 
 def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
