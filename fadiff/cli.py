@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from types import FrameType
 
-import click
+import rich_click as click
 
 from fadiff.commands.accuracy import accuracy
 from fadiff.commands.codesign import codesign
@@ -25,9 +25,11 @@ from fadiff.commands.completion import completion
 from fadiff.commands.diff import diff
 from fadiff.commands.doctor import doctor
 from fadiff.commands.evaluate import evaluate
+from fadiff.commands.groups import grouped
 from fadiff.commands.inspect import inspect
 from fadiff.commands.map import map_command
 from fadiff.commands.measure import measure
+from fadiff.commands.options import verbosity_options
 from fadiff.commands.report import report
 from fadiff.commands.sample import sample
 from fadiff.commands.sweep import sweep
@@ -69,6 +71,7 @@ def _terminable() -> Iterator[None]:
     epilog="Exit codes: 0 ok, 1 the check failed, 2 bad input or usage, 3 internal error.",
 )
 @click.version_option(version("fadiff"), prog_name="fadiff")
+@verbosity_options
 def cli() -> None:
     """ONNX model to Gemmini C and Timeloop mappings, searched and verified.
 
@@ -100,6 +103,7 @@ for _command in (
     completion,
 ):
     cli.add_command(_command)
+grouped(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -53,9 +53,12 @@ def _command(group: click.Group, words: Sequence[str]) -> tuple[click.Command, i
     """The command that is called, and where its own words begin."""
     command: click.Command = group
     for depth, word in enumerate(words):
-        if not isinstance(command, click.Group) or word not in command.commands:
+        if not isinstance(command, click.Group):
             return command, depth
-        command = command.commands[word]
+        if not word.startswith("-"):  # (as in `fadiff -v compile`)
+            if word not in command.commands:
+                return command, depth
+            command = command.commands[word]
     return command, len(words)
 
 

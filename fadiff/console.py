@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.status import Status
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+)
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -21,7 +29,7 @@ from fadiff.converter.printable import printable
 PATIENCE = 2.0
 """Seconds before which nothing is said about how long a stage will take."""
 Columns = Iterable[str | Column]
-_COUNTED = re.compile(r"(\d+) of (\d+)\b")
+_COUNTED = re.compile(r"(?:layer )?(\d+) of (\d+)\b")
 
 
 def duration(seconds: float) -> str:
@@ -39,9 +47,31 @@ class _Terminal(RichConsole):
         return super().render_str(printable(text, keep="\n"), **options)
 
 
+class _Left(ProgressColumn):
+    """How long a stage may go on; where nobody knows, how long it has been at work."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """In words."""
+        return Text(task.fields["left"] or duration(task.elapsed or 0.0))
+
+
+def _bar(console: RichConsole) -> Progress:
+    """One line of any terminal's width: what is being done, how much of it, how long it may go on."""
+    what = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    share = TaskProgressColumn("{task.percentage:>3.0f} %", markup=False)
+    left = _Left(table_column=Column(no_wrap=True))
+    bar = (BarColumn(console.width // 5),) if console.width > 50 else ()
+    columns = (SpinnerColumn(), what, *bar, share, left)
+    return Progress(*columns, console=console, transient=True, expand=True)
+
+
 @dataclass
 class Console:
-    """Progress lines (a live status line on a terminal, plain lines elsewhere) and results.
+    """Progress lines (a live bar on a terminal, plain lines elsewhere) and results.
 
     verbosity: -1 quiet (errors only), 0 one line per stage, 1 also what happens inside a stage.
     """
@@ -49,7 +79,7 @@ class Console:
     verbosity: int = 0
     err: RichConsole = field(default_factory=lambda: _Terminal(stderr=True, highlight=False, soft_wrap=True))
     out: RichConsole = field(default_factory=lambda: _Terminal(highlight=False, soft_wrap=True))
-    _status: Status | None = None
+    _live: Progress | None = None
     _last_plain: float = 0.0
     _began: float = 0.0
     _message: str = ""
@@ -66,22 +96,21 @@ class Console:
             yield
             return
         title = printable(title)
-        start = time.monotonic()
-        self._began, self._budget, self._message = start, budget, title
+        self._began, self._budget, self._message = time.monotonic(), budget, title
         if self.err.is_terminal:
-            with self.err.status(title) as self._status, self._pulse():
+            with _bar(self.err) as self._live:
+                self._live.add_task(title, total=None, left="")
                 yield
-            self._status = None
+            self._live = None
         else:
             self.err.print(f"{title} ...", markup=False)
             with self._pulse():
                 yield
-        self.err.print(f"{title}: {time.monotonic() - start:.1f} s", markup=False)
+        self.err.print(f"{title}: {time.monotonic() - self._began:.1f} s", markup=False)
 
     @contextmanager
     def _pulse(self) -> Iterator[None]:
-        """Say how long a stage has been at work while it says nothing: every two seconds on a terminal, else
-        after 2, 4, 8... seconds of silence."""
+        """Say how long a stage has been at work while it says nothing: after 2, 4, 8... seconds."""
         ended = threading.Event()
 
         def beat() -> None:
@@ -91,8 +120,6 @@ class Console:
                 now = time.monotonic()
                 if self._message != spoken:
                     spoken, heard, wait = self._message, now, PATIENCE
-                elif self._status is not None:
-                    self._status.update(f"{spoken} ({duration(now - self._began)})")
                 elif now - heard >= wait:
                     self.err.print(f"  {spoken} ({duration(now - self._began)})", markup=False)
                     wait *= 2
@@ -108,29 +135,38 @@ class Console:
     def update(self, message: str) -> None:
         """Progress inside a stage; off a terminal at most one line every two seconds (-v: all).
 
-        `3 of 16 ...` and stages with a budget tell how long it may go on.
+        `3 of 16 ...` and stages with a budget tell how much of it is done and how long it may go on.
         """
         if self.verbosity < 0:
             return
-        message += self._left(message)
-        self._message = printable(message)
-        if self._status is not None:
-            self._status.update(printable(message))
+        share, left = self._progress(message)
+        message = printable(message)
+        if self._live is not None:
+            total = None if share is None else 1.0
+            self._live.update(
+                self._live.task_ids[0], description=message, total=total, completed=share, left=left
+            )
             return
         now = time.monotonic()
+        self._message = ", ".join(
+            filter(None, (message, "" if share is None else f"{100 * share:.0f} %", left))
+        )
         if self.verbosity > 0 or now - self._last_plain >= 2.0:
             self._last_plain = now
-            self.err.print(f"  {message}", markup=False)
+            self.err.print(f"  {self._message}", markup=False)
 
-    def _left(self, message: str) -> str:
+    def _progress(self, message: str) -> tuple[float | None, str]:
+        """The share of a stage that is done, and how long the rest may take, where that is known."""
         spent = time.monotonic() - self._began
         if self._budget is not None:
-            return f", at most {duration(self._budget - spent)} left" if self._budget > spent else ""
+            left = self._budget - spent
+            return min(spent / self._budget, 1.0), f"at most {duration(left)} left" if left > 0 else ""
         counted = _COUNTED.match(message)
-        if counted is None or spent < PATIENCE:
-            return ""
+        if counted is None:
+            return None, ""
         done, work = int(counted[1]), int(counted[2])
-        return f", about {duration(spent * (work - done) / done)} left" if 0 < done < work else ""
+        rest = f"about {duration(spent * (work - done) / done)} left" if 0 < done < work else ""
+        return done / work if work else None, rest if spent >= PATIENCE else ""
 
     def note(self, message: str) -> None:
         """Something the user should know; shown unless quiet."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import FILE, console_options, model_argument, target_option
 from fadiff.commands.reading import (

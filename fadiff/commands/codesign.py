@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import PATH, cache_option, choice, console_options
 from fadiff.commands.reading import bound_dims, dim_option

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from fadiff.commands import options
 from fadiff.commands.reading import (
@@ -68,13 +68,15 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "--test-inputs",
     type=options.FILE,
     metavar="FILE.npz",
-    help="Inputs to verify with.  [default: MODEL.inputs.npz beside the model, else seeded random]",
+    help="Inputs to verify with.  [default: MODEL.inputs.npz, else seeded random]",
 )
 @options.choice(
     "--method",
     options.METHODS,
-    "How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration "
-    "only), gradient (descent first), layerwise (no fusion), or a baseline.",
+    "How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration only), "
+    "gradient (descent first), layerwise (no fusion), or a baseline: "
+    "dosa, genetic, bayesian, random, gemmini-auto.",
+    metavar="METHOD",
 )
 @options.search_options
 @click.option(

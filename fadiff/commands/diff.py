@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import FILE, PATH, console_options
 from fadiff.console import Console, numbers

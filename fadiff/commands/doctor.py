@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import console_options
 from fadiff.console import Console

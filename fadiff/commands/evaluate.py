@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
 from fadiff.console import Columns, Console, numbers

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import console_options, model_argument
 from fadiff.commands.reading import cut_options, dim_option, one_reading, state_options, without_option

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
+import rich_click as click
 from click.shell_completion import CompletionItem
 
 from fadiff.config_file import OPTION
@@ -61,10 +61,12 @@ def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], C
     return decorate
 
 
-def choice(name: str, values: Sequence[str], text: str) -> Callable[[Command], Command]:
+def choice(
+    name: str, values: Sequence[str], text: str, metavar: str | None = None
+) -> Callable[[Command], Command]:
     """An option with one of some values, the first of them by default."""
     kind = click.Choice(values)
-    return click.option(name, type=kind, default=values[0], show_default=True, help=text)
+    return click.option(name, type=kind, default=values[0], show_default=True, help=text, metavar=metavar)
 
 
 def switch_off(name: str, parameter: str, text: str) -> Callable[[Command], Command]:
@@ -81,31 +83,35 @@ def file_option(text: str, *, required: bool) -> Callable[[Command], Command]:
     )
 
 
-def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -q, -v and --config, and pass the Console as first argument.
+def _set_verbosity(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given and isinstance(context.obj, Console):
+        context.obj.verbosity = 1 if parameter.name == "verbose" else -1
 
-    The two are eager: an error in a later option already knows whether a traceback is wanted.
-    """
 
-    def set_verbosity(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        if given and isinstance(context.obj, Console):
-            context.obj.verbosity = 1 if parameter.name == "verbose" else -1
+def _flag(*names: str, text: str) -> Callable[[Command], Command]:
+    """Eager: an error in a later option already knows whether a traceback is wanted."""
+    return click.option(
+        *names, is_flag=True, is_eager=True, expose_value=False, callback=_set_verbosity, help=text
+    )
 
-    def flag(*names: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        return click.option(
-            *names, is_flag=True, is_eager=True, expose_value=False, callback=set_verbosity, help=text
-        )
 
-    decorated = click.make_pass_decorator(Console, ensure=True)(function)
-    decorated = click.option(
+verbosity_options = together(
+    _flag("-q", "--quiet", text="No progress; errors, warnings and results only."),
+    _flag("-v", "--verbose", text="More progress, and the traceback of an error."),
+)
+"""-q and -v, of a command and of the program: before or after the command."""
+console_options: Callable[[Callable[..., Any]], Callable[..., Any]] = together(
+    verbosity_options,
+    click.option(
         OPTION,
         type=click.Path(dir_okay=False),
         metavar="FILE",
         expose_value=False,
         help="YAML file of options, such as `time-budget: 20`; those typed here win.",
-    )(decorated)
-    decorated = flag("-v", "--verbose", text="More progress, and the traceback of an error.")(decorated)
-    return flag("-q", "--quiet", text="No progress; errors, warnings and results only.")(decorated)
+    ),
+    click.make_pass_decorator(Console, ensure=True),
+)
+"""-q, -v and --config; passes the Console as first argument."""
 
 
 def cache_option(function: Command) -> Command:
@@ -164,7 +170,7 @@ def target_option(default: str | None = DEFAULT_TARGET, **attributes: Any) -> Ca
         default=default,
         **{
             "show_default": True,
-            "help": "Preset (see `fadiff targets list`), target .yaml, or your gemmini_params.h.",
+            "help": "Preset (`fadiff targets list`), target .yaml, or gemmini_params.h.",
             **attributes,
         },
     )
@@ -176,8 +182,7 @@ accuracy_options = together(
         type=float,
         callback=_check_number,
         metavar="DB",
-        help="Fail below this signal to noise of an output against the float model, in decibels.  "
-        "[default: 10]",
+        help="Fail below this signal to noise against the float model.  [default: 10]",
     ),
     click.option(
         "--min-top1",
@@ -189,7 +194,7 @@ accuracy_options = together(
 """When the integers count as another model than the float one."""
 search_options = together(
     choice("--objective", OBJECTIVES, "What to minimise; edp: energy x latency."),
-    switch_off("--no-fusion", "fusion", "Keep every layer on its own, with nothing on chip between layers."),
+    switch_off("--no-fusion", "fusion", "Every layer on its own, nothing on chip between layers."),
     switch_off("--no-residency", "residency", "Keep no tensor on chip from one fusion group to later ones."),
     choice(
         "--profile",
@@ -201,7 +206,7 @@ search_options = together(
         type=LATENCY,
         default="roofline",
         show_default=True,
-        help="What latency to search for. clock: cycles of the program, fitted to RTL; looser bounds.",
+        help="Cycles to search for. clock: of the program, fitted to RTL; looser bounds.",
     ),
     choice(
         "--fusion-model",
@@ -234,7 +239,7 @@ search_options = together(
         type=click.FloatRange(min=0, min_open=True),
         callback=_check_number,
         metavar="SECONDS",
-        help="Search time. Gradient has fewer restarts if it is short, and starts again if it is long.",
+        help="Search time.  [default: until done, at most minutes]",
     ),
 )
 """Everything that decides what the search does, except the method: fields of `optimizer.Settings`."""

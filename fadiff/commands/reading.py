@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, cast
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import FILE, Command, choice, switch_off, together
 from fadiff.errors import InputError
@@ -60,14 +60,14 @@ quantize_options = together(
     choice(
         "--quantize",
         ["auto", "int8", "none"],
-        "auto: float models become int8 on an int8 target, quantised models stay as they are.",
+        "auto: float models become int8 on an int8 target; quantised ones stay.",
     ),
     click.option(
         "--calibration",
         type=FILE,
         metavar="FILE.npz",
-        help="Calibration inputs: one array per model input, samples along the first axis.  "
-        "[default: MODEL.calibration.npz beside the model, else random, with a warning]",
+        help="Typical inputs: one array per model input, samples along the first axis.  "
+        "[default: MODEL.calibration.npz, else random]",
     ),
 )
 dim_option = click.option(
@@ -76,22 +76,21 @@ dim_option = click.option(
     metavar="NAME=VALUE",
     callback=_parse_dims,
     multiple=True,
-    help="Bind a symbolic dimension (batch=1), or fill an input: a rate (rate=16000), a flag "
-    "(use_cache=False), a mask of ones (mask=1). A past of length 0 is left out.",
+    help="Size of a symbolic dimension (batch=1), or value of a whole input (rate=16000, use_cache=False, "
+    "mask=1). A past of length 0 is left out.",
 )
 cut_options = together(
     click.option(
         "--inputs",
         metavar="TENSOR[,TENSOR...]",
         callback=_listed,
-        help="Tensors that become the inputs; what lies before them is left out "
-        "(`fadiff inspect --cuts` lists where one tensor will do).",
+        help="Begin at these tensors (`fadiff inspect --cuts` lists where).",
     ),
     click.option(
         "--outputs",
         metavar="TENSOR[,TENSOR...]",
         callback=_listed,
-        help="Tensors that become the outputs; what lies behind them is left out.",
+        help="End at these tensors.",
     ),
 )
 state_options = together(
@@ -101,7 +100,7 @@ state_options = together(
         metavar="OUT=IN",
         multiple=True,
         callback=_parse_states,
-        help="This output is that input of the next run: kept in the firmware, zero after MODEL_reset.  "
+        help="This output is that input of the next run: kept in the firmware.  "
         "[default: guessed by name and shape]",
     ),
     switch_off("--no-state", "guess_states", "Guess no state by names such as h and hn, past and present."),
@@ -111,9 +110,8 @@ keep_float_option = together(
         "--keep-float",
         metavar="LAYER|STATE[,...]|auto",
         callback=_listed,
-        help="Layers that run in float32 on the core, and states that stay float32 between runs, where int8 "
-        "loses the model; auto: until --min-sqnr holds on held-out calibration samples, products on the "
-        "array (--wide) where that is enough.",
+        help="Layers and states in float32, where int8 loses the model; auto: until --min-sqnr holds on "
+        "held-out calibration samples, products as --wide where that is enough.",
     ),
     click.option(
         "--wide",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from fadiff.commands.options import FILE, PATH, cache_option, console_options
 from fadiff.commands.reading import bound_dims, dim_option

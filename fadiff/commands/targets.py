@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
-from fadiff.commands.options import PATH, console_options, file_option
+from fadiff.commands.options import PATH, console_options, file_option, verbosity_options
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.group()
+@verbosity_options
 def targets() -> None:
     """List, show, import, export, check and calibrate hardware descriptions.
 

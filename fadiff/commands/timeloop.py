@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
-from fadiff.commands.options import PATH, console_options, file_option
+from fadiff.commands.options import PATH, console_options, file_option, verbosity_options
 from fadiff.console import Columns, Console, numbers
 from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.group()
+@verbosity_options
 def timeloop() -> None:
     """Run Timeloop on the files of an output folder, or bring mappings back from it.
 

@@ -25,6 +25,23 @@ def test_tables_cut_neither_names_nor_numbers(width):
     assert sorted("".join(text.split())) == sorted(shown_once), "every character is there"
 
 
+@pytest.mark.parametrize("width", [30, 100])
+def test_progress_on_a_terminal_is_one_line_with_percent_and_time_left(width, monkeypatch):
+    monkeypatch.setattr("fadiff.console.PATIENCE", 0.0)
+    shown = StringIO()
+    console = Console(
+        err=RichConsole(file=shown, width=width, force_terminal=True, color_system=None, soft_wrap=True)
+    )
+    with console.stage("verifying"):
+        console.update(
+            "3 of 12 test vectors, each of which has a name that is far too long for a narrow terminal"
+        )
+        console._live.refresh()
+    drawn = [re.sub(r"\x1b\[\S*?[a-zA-Z]", "", line) for line in re.split(r"[\r\n]", shown.getvalue())]
+    assert max(map(len, drawn)) <= width
+    assert any(re.search(r"… .*25 % about 0 s left", line) for line in drawn)
+
+
 def test_a_silent_stage_says_how_long_it_has_been_at_work(capfd, monkeypatch):
     monkeypatch.setattr("fadiff.console.PATIENCE", 0.05)
     console = Console()

@@ -149,6 +149,6 @@ def test_progress_says_how_long_it_may_take(monkeypatch, capfd):
         now[0] += 5
         console.update("best 1.0")
     said = capfd.readouterr().err
-    assert "3 of 12 test vectors, about 90 s left" in said and "12 of 12 test vectors\n" in said
-    assert "best 1.0, at most 15 s left" in said
+    assert "3 of 12 test vectors, 25 %, about 90 s left" in said and "12 of 12 test vectors, 100 %\n" in said
+    assert "best 1.0, 25 %, at most 15 s left" in said
     assert [duration(s) for s in (45, 720, 12600)] == ["45 s", "12 min", "3.5 h"]

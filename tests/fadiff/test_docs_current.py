@@ -50,7 +50,7 @@ def options(command: str) -> dict[str, click.Option]:
 
 def test_the_guide_lists_every_option_of_compile():
     section = GUIDE.split("\n## Compile\n")[1].split("\n## ")[0]
-    in_every_command = {"--help", "--quiet", "--verbose", "--json", "--config"}
+    in_every_command = {"--help", "--help-all", "--quiet", "--verbose", "--json", "--config"}
     for option in options("compile").values():
         long = [name for name in option.opts if name.startswith("--")]
         assert any(name in section for name in long) or in_every_command & {*long}, (

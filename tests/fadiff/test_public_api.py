@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 
 import fadiff as package
 from fadiff.cli import cli
+from fadiff.commands.groups import COMMANDS, OPTIONS
+from fadiff.console import Console
 from tests.fadiff.models import small_network
 
 HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "scipy", "pymoo", "optuna", "matplotlib")
@@ -65,6 +68,31 @@ def test_every_command_has_help_with_an_example(fadiff, command):
     ended = fadiff(*command, "--help")
     assert ended.code == 0
     assert f"  fadiff {' '.join(command)} " in ended.out, "no example"
+
+
+def test_help_is_short_and_help_all_has_every_option_in_a_group(fadiff):
+    short, full = (fadiff("compile", flag).out for flag in ("--help", "--help-all"))
+    assert "--calibration" in short and "--relaxation" not in short
+    assert len(short.splitlines()) < 85
+    for option in cli.commands["compile"].params:
+        assert not isinstance(option, click.Option) or option.opts[0] in full
+    assert re.findall(r"^(\w.*): *$", full, re.MULTILINE) == [
+        "Examples",
+        *(g for g in OPTIONS if g != "Options"),
+    ]
+    assert fadiff("compile", "--help").out == short
+
+
+def test_every_command_is_in_a_group():
+    assert {name for names in COMMANDS.values() for name in names} == {*cli.commands}
+
+
+@pytest.mark.parametrize(
+    "words", [("-q", "targets", "list"), ("targets", "-q", "list"), ("targets", "list", "-q")]
+)
+def test_quiet_before_or_after_the_command(fadiff, words, monkeypatch):
+    monkeypatch.setattr(Console, "result", lambda self, text: print(f"verbosity {self.verbosity}"))
+    assert "verbosity -1" in fadiff(*words).out
 
 
 def test_every_option_says_what_it_does():

@@ -1,0 +1,116 @@
+"""How `--help` shows commands and options: in groups, rare options only with `--help-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import rich_click as click
+from rich.text import Text
+
+COMMANDS = {
+    "From a model to a chip": ("compile", "verify", "accuracy", "measure", "inspect", "report", "diff"),
+    "Schedules": ("compare", "evaluate", "timeloop", "map"),
+    "Hardware": ("targets", "sweep", "codesign"),
+    "This program": ("doctor", "sample", "completion"),
+}
+OPTIONS = {
+    "Options": (),  # of this command alone
+    "Files": (
+        *("--target", "--out", "--output", "--force", "--data", "--schedule", "--plot", "--html", "--trace"),
+        *("--json", "--timeloop-dialect", "--timeloop-hyphens", "--cache", "--no-cache"),
+    ),
+    "Model": ("--dim", "--inputs", "--outputs", "--state", "--no-state", "--without"),
+    "Integers": ("--calibration", "--quantize", "--keep-float", "--wide"),
+    "Search": (
+        *("--method", "--methods", "--objective", "--time-budget", "--seed", "--latency", "--no-fusion"),
+        *("--no-residency", "--max-dram-bytes", "--prefetch", "--tiling", "--no-row-packing", "--profile"),
+        *("--fusion-model", "--relaxation"),
+    ),
+    "Check": ("--verify", "--test-inputs", "--min-sqnr", "--min-top1", "--metric"),
+    "Every command": ("--config", "--quiet", "--verbose", "--help", "--help-all", "--version"),
+}
+RARE = {
+    *(
+        "--without",
+        "--no-state",
+        "--relaxation",
+        "--no-row-packing",
+        "--tiling",
+        "--fusion-model",
+        "--profile",
+    ),
+    *("--prefetch", "--max-dram-bytes", "--timeloop-dialect", "--timeloop-hyphens", "--seed", "--wide"),
+    *("--no-residency", "--sliding-window", "--group-latency", "--min-top1"),
+}
+"""Hidden where a command has more than `FEW` options."""
+FEW = 20
+LOOK = {
+    "theme": "default-slim",
+    "text_markup": None,
+    "default_string": r"\[default: {}]",
+    "text_paragraph_linebreaks": "\n\n",
+    "padding_helptext_first_line": (0, 0, 1, 0),
+}
+
+
+class _Formatter(click.RichHelpFormatter):
+    """Keeps the indentation of examples."""
+
+    def rich_text(self, text: Any, style: Any = "") -> Any:
+        """A paragraph, or lines that are to stay."""
+        return self.highlighter(Text(text.strip("\n"), style)) if isinstance(text, str) else text
+
+
+class _Context(click.RichContext):
+    formatter_class = _Formatter
+
+
+def grouped(group: click.RichGroup) -> None:
+    """Give all commands of the program their groups of options, and `--help-all` where some are rare."""
+    group.context_settings["rich_help_config"] = LOOK
+    group.panels = [click.RichCommandPanel(name, [*names]) for name, names in COMMANDS.items()]
+    for command in _commands(group):
+        command.context_class = _Context
+        command.panels += [click.RichOptionPanel(name) for name in OPTIONS]
+        click.help_option("-h", "--help", help="Show this text.")(command)
+        rare = [option for option in command.params if RARE & {*option.opts}]
+        if len(command.params) > FEW:
+            command.params.append(_help_all(rare))
+        for option in command.params:
+            if isinstance(option, click.RichOption):
+                names = {*option.opts}
+                option.panel = next((name for name, ours in OPTIONS.items() if names & {*ours}), "Options")
+
+
+def _commands(command: click.Command) -> Iterator[click.RichCommand]:
+    if isinstance(command, click.RichCommand):
+        yield command
+    if isinstance(command, click.RichGroup):
+        for one in command.commands.values():
+            yield from _commands(one)
+
+
+def _help_all(rare: list[Any]) -> click.Option:
+    """`--help-all`; hides the rare options from `--help`."""
+
+    def show(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        if given:
+            hide(False)
+            click.echo(context.get_help())
+            hide(True)
+            context.exit()
+
+    def hide(hidden: bool) -> None:
+        for option in rare:
+            option.hidden = hidden
+
+    hide(True)
+    return click.RichOption(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help=f"Show this text with {len(rare)} more options.",
+    )
