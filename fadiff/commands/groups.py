@@ -69,18 +69,13 @@ class _Context(click.RichContext):
 def grouped(group: click.RichGroup) -> None:
     """Give all commands of the program their groups of options, and `--help-all` where some are rare."""
     group.context_settings["rich_help_config"] = LOOK
-    group.panels = [click.RichCommandPanel(name, [*names]) for name, names in COMMANDS.items()]
     for command in _commands(group):
         command.context_class = _Context
-        command.panels += [click.RichOptionPanel(name) for name in OPTIONS]
         click.help_option("-h", "--help", help="Show this text.")(command)
-        rare = [option for option in command.params if RARE & {*option.opts}]
         if len(command.params) > FEW:
-            command.params.append(_help_all(rare))
-        for option in command.params:
-            if isinstance(option, click.RichOption):
-                names = {*option.opts}
-                option.panel = next((name for name, ours in OPTIONS.items() if names & {*ours}), "Options")
+            command.params.append(HELP_ALL)
+        _show(command, rare=len(command.params) <= FEW)
+    group.panels += [click.RichCommandPanel(name, [*names]) for name, names in COMMANDS.items()]
 
 
 def _commands(command: click.Command) -> Iterator[click.RichCommand]:
@@ -91,26 +86,31 @@ def _commands(command: click.Command) -> Iterator[click.RichCommand]:
             yield from _commands(one)
 
 
-def _help_all(rare: list[Any]) -> click.Option:
-    """`--help-all`; hides the rare options from `--help`."""
+def _show(command: click.RichCommand, *, rare: bool) -> None:
+    """Options that `--help` is to show, by group."""
+    shown: dict[str, list[str]] = {name: [] for name in OPTIONS}
+    for option in command.params:
+        if isinstance(option, click.Option):
+            names = {*option.opts}
+            option.hidden = not rare and bool(RARE & names)
+            group = next((name for name, ours in OPTIONS.items() if names & {*ours}), "Options")
+            shown[group] += [] if option.hidden else option.opts[:1]
+    command.panels = [click.RichOptionPanel(name, options) for name, options in shown.items()]
 
-    def show(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        if given:
-            hide(False)
-            click.echo(context.get_help())
-            hide(True)
-            context.exit()
 
-    def hide(hidden: bool) -> None:
-        for option in rare:
-            option.hidden = hidden
+def _help_all(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given and isinstance(context.command, click.RichCommand):
+        _show(context.command, rare=True)
+        click.echo(context.get_help())
+        _show(context.command, rare=False)
+        context.exit()
 
-    hide(True)
-    return click.RichOption(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help=f"Show this text with {len(rare)} more options.",
-    )
+
+HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_help_all,
+    help="Show this text with all options.",
+)

@@ -73,7 +73,7 @@ def test_every_command_has_help_with_an_example(fadiff, command):
 def test_help_is_short_and_help_all_has_every_option_in_a_group(fadiff):
     short, full = (fadiff("compile", flag).out for flag in ("--help", "--help-all"))
     assert "--calibration" in short and "--relaxation" not in short
-    assert len(short.splitlines()) < 85
+    assert 1.3 * len(short.splitlines()) < len(full.splitlines())
     for option in cli.commands["compile"].params:
         assert not isinstance(option, click.Option) or option.opts[0] in full
     assert re.findall(r"^(\w.*): *$", full, re.MULTILINE) == [
