@@ -106,7 +106,7 @@ def _help_all(context: click.Context, parameter: click.Parameter, given: bool) -
         context.exit()
 
 
-HELP_ALL = click.Option(
+HELP_ALL = click.RichOption(
     ["--help-all"],
     is_flag=True,
     is_eager=True,
