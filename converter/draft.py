@@ -1,14 +1,13 @@
-"""draft: a simplified model, planned; its channels equalised where held-out samples gain.
+"""draft: a simplified model, planned; columns of its inputs and its channels made alike where that gains.
 
-Equalised weights are never coarser, but channels of activations that were alike may no longer be: whether
-that is better only a run of the network can tell.
+Equalised weights are never coarser, but channels of activations that were alike may no longer be; a column
+that is made loud costs the weights of others steps.  Whether that is better only runs of the network tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import onnx
 
@@ -20,11 +19,18 @@ from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.plan import Step, plan
 from fadiff.converter.quantise.choose import Calibration, gains, listed
-from fadiff.converter.quantise.equalise import Pair, equalise, find_pairs
+from fadiff.converter.quantise.columns import balance_inputs
+from fadiff.converter.quantise.equalise import equalise, find_pairs
 from fadiff.converter.quantise.scales import inherited, unfit_clips, unknown_scales
 from fadiff.converter.quantise.zeros import Zeros, prescribed
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.rewrites import BORDER_ZEROS, EQUALISE_CHANNELS, FOLD_EPILOGUES, SHIFT_ZEROS
+from fadiff.converter.rewrites import (
+    BORDER_ZEROS,
+    EQUALISE_CHANNELS,
+    FOLD_EPILOGUES,
+    FOLD_INPUTS,
+    SHIFT_ZEROS,
+)
 from fadiff.converter.simplify import Simplified
 
 
@@ -33,8 +39,6 @@ class Draft:
     """A model as it is to be calibrated, and what was done to it."""
 
     calibration: Calibration
-    pairs: tuple[Pair, ...] = ()
-    """Whose channels were made alike."""
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """What was tried."""
@@ -66,41 +70,40 @@ class Drafter:
             ModelError: the samples do not fit the model.
             UnsupportedError: steps that cannot be lowered.
         """
-        plain = self._draft()
+        best = self._draft(self.simplified.model, self.simplified.program)
         if self.element != "int8":
-            return plain
-        pairs = () if EQUALISE_CHANNELS in self.without else self._pairs
-        if not pairs:
-            return plain
-        progress("trying to equalise channels")
-        alike = self._draft(pairs)
-        if not plain.calibration.is_judged or not plain.calibration.values:
-            return alike
-        before, after = plain.calibration.promise(), alike.calibration.promise()
-        lines = tuple(
-            f"{EQUALISE_CHANNELS}: {len(draft.pairs)} pairs: {listed(found)} dB on held-out samples"
-            for draft, found in ((plain, before), (alike, after))
-        )
-        if gains(after, before):
-            return replace(alike, lines=lines)
-        none = f"{EQUALISE_CHANNELS}: none, as held-out samples gain nothing by it"
-        return replace(plain, notes=(none,), lines=lines)
+            return best
+        for name, change in ((FOLD_INPUTS, self._balanced), (EQUALISE_CHANNELS, self._equalised)):
+            if name not in self.without and (other := change(best.calibration)) is not None:
+                progress(f"trying {name}")
+                best = _better(name, best, other)
+        return best
 
-    @cached_property
-    def _pairs(self) -> tuple[Pair, ...]:
+    def _balanced(self, plain: Calibration) -> Draft | None:
+        """A draft whose inputs have columns that are alike, if they can be made so."""
+        if self.weights or self.scales:
+            return None
+        model = _copy(plain.model)
+        names = balance_inputs(self.file, model, plain.program, self.samples)
+        if not names:
+            return None
+        note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
+        return self._draft(model, replace(program_of(model), states=plain.program.states), note=note)
+
+    def _equalised(self, plain: Calibration) -> Draft | None:
+        """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
         seen = () if self.weights or FOLD_EPILOGUES in self.without else self.samples
-        simple = self.simplified
-        return find_pairs(self.file, simple.model, simple.program, seen, self.scales)
+        pairs = find_pairs(self.file, plain.model, plain.program, seen, self.scales)
+        if not pairs:
+            return None
+        model = _copy(plain.model)
+        note, caps = equalise(model, plain.program, pairs)
+        program = replace(program_of(model, self.weights), states=plain.program.states)
+        return self._draft(model, program, caps, note)
 
-    def _draft(self, pairs: Sequence[Pair] = ()) -> Draft:
-        """A draft: channels equalised between some pairs of layers."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self.simplified.model)
-        program, caps, notes = self.simplified.program, frozenset[str](), tuple[str, ...]()
-        if pairs:
-            note, caps = equalise(model, program, pairs)
-            notes = (note,)
-            program = replace(program_of(model, self.weights), states=program.states)
+    def _draft(
+        self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""
+    ) -> Draft:
         steps = self._plan(program, caps=caps)
         problems = unsupported(program, steps, self.element)
         if problems:
@@ -121,7 +124,7 @@ class Drafter:
             self._kept_zeros(program, steps),
             self.samples,
         )
-        return Draft(calibration, tuple(pairs), notes)
+        return Draft(calibration, (note,) if note else ())
 
     def _kept_zeros(self, program: Program, steps: tuple[Step, ...]) -> Mapping[str, tuple[int, float]]:
         """The file's zero points that stay, where its scales do."""
@@ -137,3 +140,23 @@ class Drafter:
         if self.element != "int8":
             return steps
         return keep_float(self.file, program, widened(steps, self.wide), (*self.keep_float, *self.wide))
+
+
+def _better(name: str, before: Draft, after: Draft) -> Draft:
+    """The changed draft if held-out samples gain, or nothing can be judged."""
+    notes = tuple(f"{name}: {note}" for note in after.notes)
+    if not before.calibration.is_judged or not before.calibration.values:
+        return replace(after, notes=(*before.notes, *notes))
+    plain, changed = before.calibration.promise(), after.calibration.promise()
+    tried = f"{name}: {listed(plain)} dB on held-out samples without, {listed(changed)} with it"
+    lines = (*before.lines, tried)
+    if gains(changed, plain):
+        return replace(after, notes=(*before.notes, *notes), lines=lines)
+    none = f"{name}: none, as held-out samples gain nothing by it"
+    return replace(before, notes=(*before.notes, none), lines=lines)
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    return copied

@@ -17,7 +17,7 @@ from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
-from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.weight_file import WeightFile, with_weights
@@ -26,7 +26,6 @@ from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import printable
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
-from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.doubts import doubts
 from fadiff.converter.quantise.float_states import decide
 from fadiff.converter.quantise.imported import is_quantised
@@ -39,8 +38,8 @@ from fadiff.converter.read.load import load_model, named_model
 from fadiff.converter.read.spans import suggested_spans
 from fadiff.converter.read.validate import judged_by_onnx
 from fadiff.converter.read.workloads import drawn_weights
-from fadiff.converter.rewrites import CHOOSE_RANGES, FOLD_INPUTS, JUDGED, check_names, rewrite
-from fadiff.converter.simplify import Simplified, simplify
+from fadiff.converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
+from fadiff.converter.simplify import simplify
 from fadiff.converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -210,10 +209,7 @@ def convert(
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales
     samples = data.samples if calibrate else ()
-    simplified = asked = replace(simplified, program=replace(simplified.program, states=data.states))
-    if element == "int8" and not scales and not weights and FOLD_INPUTS not in without:
-        simplified, balanced = _balanced(str(path), simplified, samples)
-        notes.extend(balanced)
+    simplified = replace(simplified, program=replace(simplified.program, states=data.states))
     best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float, wide).best(
         progress
     )
@@ -245,7 +241,7 @@ def convert(
             drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
             draft = replace(draft, samples=drawn_samples)
         else:
-            doubted = tuple(doubts(str(path), asked.model, weights, asked.program, samples, spans))
+            doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
             warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
         search = MixedSearch(
@@ -294,20 +290,6 @@ def convert(
         _steps=steps,
         _quantisation=quantisation,
     )
-
-
-def _balanced(file: str, simplified: Simplified, samples: Samples) -> tuple[Simplified, Sequence[str]]:
-    """The model with columns of inputs made alike, and a note."""
-    model, states = onnx.ModelProto(), simplified.program.states
-    model.CopyFrom(simplified.model)
-    names = balance_inputs(file, model, simplified.program, samples)
-    if not names:
-        return simplified, ()
-    note = (
-        f"{FOLD_INPUTS}: {', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-    )
-    program = replace(program_of(model), states=states)
-    return replace(simplified, model=model, program=program), [note]
 
 
 def _sha256(path: Path) -> str:

@@ -124,7 +124,7 @@ def equalise(model: onnx.ModelProto, program: Program, pairs: Sequence[Pair]) ->
         if pair.clip is not None and np.any(pair.factor < 1)
     ]
     return (
-        f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
+        f"between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
         f"leaves the float model as it is; the layer that gains most has {_saved_bits(program, pairs):.1f} "
         "bits more per weight"
     ), frozenset(caps)

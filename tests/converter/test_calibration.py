@@ -102,7 +102,7 @@ def test_one_loud_sample_makes_no_recipe(tmp_path: Path) -> None:
     samples = _samples(12, 100)
     samples[0]["x"] = samples[0]["x"].copy()
     samples[0]["x"][0, 0, 0, 0] = 200.0
-    chosen = _convert(_network(), tmp_path, calibration=samples, without=["fold-inputs"])
+    chosen = _convert(_network(), tmp_path, calibration=samples)
     plain = _convert(_network(), tmp_path, calibration=samples, without=ALL)
     assert chosen.notes[-1] == "calibration: ranges by min-max"
     assert sum(line.startswith("choose-ranges: ") for line in chosen.rewrites) >= 4
@@ -152,7 +152,7 @@ def test_equal_functions_are_quantised_equally(tmp_path: Path) -> None:
         read = {name for node in nodes for name in node.input}
         used = {name: array for name, array in constants.items() if name in read}
         model = model_of(nodes, {"x": (1, 24)}, {"y": None}, used)
-        conversion = _convert(model, tmp_path, calibration=samples, without=["fold-inputs"])
+        conversion = _convert(model, tmp_path, calibration=samples)
         found.append(_unseen_db(conversion, [{"x": weights(500 + i, 1, 24)} for i in range(40)], "y"))
     assert max(found) - min(found) < 0.5, found
 

@@ -115,7 +115,7 @@ def _converted(folder: Path, **options: object) -> Conversion:
     return convert(
         folder / "model.onnx",
         calibration=samples,
-        without=("equalise-channels", "fold-inputs", *options.get("without", ())),  # type: ignore[misc]
+        without=("equalise-channels", *options.get("without", ())),  # type: ignore[misc]
     )
 
 

@@ -21,7 +21,6 @@ OTHERS = (
     "correct-biases",
     "round-weights",
     "equalise-channels",
-    "fold-inputs",
 )
 
 
