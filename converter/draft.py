@@ -44,6 +44,10 @@ class Draft:
     """What was tried."""
 
 
+Change = Callable[[Calibration], Draft | None]
+"""Makes a changed draft from one as it is calibrated; None where there is nothing to change."""
+
+
 @dataclass(frozen=True)
 class Drafter:
     """What all drafts of a model have in common.
@@ -74,9 +78,8 @@ class Drafter:
         if self.element != "int8":
             return best
         for name, change in ((FOLD_INPUTS, self._balanced), (EQUALISE_CHANNELS, self._equalised)):
-            if name not in self.without and (other := change(best.calibration)) is not None:
-                progress(f"trying {name}")
-                best = _better(name, best, other)
+            if name not in self.without:
+                best = _better(name, change, best, progress)
         return best
 
     def _balanced(self, plain: Calibration) -> Draft | None:
@@ -84,7 +87,7 @@ class Drafter:
         if self.weights or self.scales:
             return None
         model = _copy(plain.model)
-        names = balance_inputs(self.file, model, plain.program, self.samples)
+        names = balance_inputs(self.file, model, plain.program, plain.samples)
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
@@ -92,7 +95,7 @@ class Drafter:
 
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
-        seen = () if self.weights or FOLD_EPILOGUES in self.without else self.samples
+        seen = () if self.weights or FOLD_EPILOGUES in self.without else plain.samples
         pairs = find_pairs(self.file, plain.model, plain.program, seen, self.scales)
         if not pairs:
             return None
@@ -142,15 +145,22 @@ class Drafter:
         return keep_float(self.file, program, widened(steps, self.wide), (*self.keep_float, *self.wide))
 
 
-def _better(name: str, before: Draft, after: Draft) -> Draft:
-    """The changed draft if held-out samples gain, or nothing can be judged."""
+def _better(name: str, change: Change, before: Draft, progress: Callable[[str], None]) -> Draft:
+    """The changed draft if it gains on folds, fitted to the other samples, or if nothing can be judged."""
+    plain = before.calibration
+    after = change(plain)
+    if after is None:
+        return before
     notes = tuple(f"{name}: {note}" for note in after.notes)
-    if not before.calibration.is_judged or not before.calibration.values:
+    if not plain.is_judged or not plain.values:
         return replace(after, notes=(*before.notes, *notes))
-    plain, changed = before.calibration.promise(), after.calibration.promise()
-    tried = f"{name}: {listed(plain)} dB on held-out samples without, {listed(changed)} with it"
+    progress(f"trying {name}")
+    fitted = [change(fitting) or before for fitting, _ in plain.folds]
+    scores = [plain.promise(fold) for fold in range(len(fitted))]
+    changed = [draft.calibration.promise(fold) for fold, draft in enumerate(fitted)]
+    tried = f"{name}: {listed(scores)} dB on held-out samples without, {listed(changed)} with it"
     lines = (*before.lines, tried)
-    if gains(changed, plain):
+    if gains(changed, scores):
         return replace(after, notes=(*before.notes, *notes), lines=lines)
     none = f"{name}: none, as held-out samples gain nothing by it"
     return replace(before, notes=(*before.notes, none), lines=lines)

@@ -43,7 +43,7 @@ _LEAST_SAMPLES = 6
 _MOST_MACS = 6e9
 """Of one pass over the samples that the choice is made on."""
 
-Scores = tuple[float, ...]
+Scores = Sequence[float]
 """Of one recipe or draft, in dB: one for each fold."""
 
 
@@ -109,7 +109,10 @@ class Calibration:
     samples: Samples
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
     """Of the program's constants."""
-    _known: dict[Recipe, Scores] = field(default_factory=dict, init=False)
+    _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
+    """Scores by recipe and fold."""
+    _judges: dict[int, Judge] = field(default_factory=dict, init=False)
+    """Of folds."""
     _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
     """Ranges by method."""
     _rounders: list[Rounder] = field(default_factory=list, init=False)
@@ -120,9 +123,9 @@ class Calibration:
         """Whether there are samples to keep out, and a float model in memory (no quantised file) to try."""
         return len(self._few) >= _FOLDS and not self.weights and not self.known
 
-    def promise(self) -> Scores:
-        """What plain ways of finding ranges come to, on every fold."""
-        return tuple(np.max([self.scores(Recipe(method)) for method in METHODS], axis=0).tolist())
+    def promise(self, fold: int) -> float:
+        """What plain ways of finding ranges come to on a fold, in dB."""
+        return max(self._score(Recipe(method), fold) for method in METHODS)
 
     def choose(self, without: Collection[str], progress: Callable[[str], None]) -> Choice:
         """The best ranges and corrections, the widest ranges where nothing can be judged.
@@ -140,7 +143,8 @@ class Calibration:
             if gains(scores, self.scores(best)) and gains(scores, self.scores(plain)):
                 best = other
         lines = (
-            f"{recipe}: {listed(scores)} dB on held-out samples" for recipe, scores in self._known.items()
+            f"{recipe}: {listed(self.scores(recipe))} dB on held-out samples"
+            for recipe in dict.fromkeys(recipe for recipe, _ in self._known)
         )
         chosen = self._choice(best, self._simulation)
         return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
@@ -165,15 +169,8 @@ class Calibration:
         return self.samples[:: max(1, -(-len(self.samples) // count))]
 
     @cached_property
-    def _folds(self) -> Sequence[tuple[Calibration, Judge]]:
-        """The same with the samples of all folds but one, and that as a judge."""
-        return [
-            (fitting, Judge(self.file, self.model, self._simulation, held)) for fitting, held in self._parted
-        ]
-
-    @cached_property
-    def _parted(self) -> Sequence[tuple[Calibration, Samples]]:
-        """All samples but those of a fold, and those."""
+    def folds(self) -> Sequence[tuple[Calibration, Samples]]:
+        """The same with all samples but those of a fold, and those."""
         return [
             (
                 replace(self, samples=[s for i, s in enumerate(self._few) if i % _FOLDS != k]),
@@ -185,12 +182,12 @@ class Calibration:
     @property
     def held_out(self) -> Samples:
         """The samples of one fold."""
-        return self._parted[-1][1]
+        return self.folds[-1][1]
 
     @property
     def fitting(self) -> Calibration:
         """The same with the other samples only."""
-        return self._parted[-1][0]
+        return self.folds[-1][0]
 
     @cached_property
     def _simulation(self) -> Simulation:
@@ -199,12 +196,17 @@ class Calibration:
 
     def scores(self, recipe: Recipe) -> Scores:
         """What a recipe comes to, on every fold."""
-        if recipe not in self._known:
-            self._known[recipe] = tuple(
-                judge.score(fitting.quantised(fitting._choice(recipe, self._simulation)))
-                for fitting, judge in self._folds
-            )
-        return self._known[recipe]
+        return tuple(self._score(recipe, fold) for fold in range(_FOLDS))
+
+    def _score(self, recipe: Recipe, fold: int) -> float:
+        """Fitted to the samples of the other folds."""
+        if (recipe, fold) not in self._known:
+            fitting, held = self.folds[fold]
+            if fold not in self._judges:
+                self._judges[fold] = Judge(self.file, self.model, self._simulation, held)
+            found = fitting.quantised(fitting._choice(recipe, self._simulation))
+            self._known[recipe, fold] = self._judges[fold].score(found)
+        return self._known[recipe, fold]
 
     def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
         """What values are on the samples."""
