@@ -57,8 +57,9 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     check_known(options.methods, SEARCHES, "method")
     check_known(options.models, SAMPLES, "model")
-    graphs = {name: _graph(name) for name in options.models}
+    named = {name: _graph(name) for name in options.models}
     designs = Designs(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
+    graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
     print(f"{len(designs.feasible)} designs of at most {options.area:g} mm2", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     reached: dict[str, list[float]] = {}

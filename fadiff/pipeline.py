@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fadiff.emulator import VerifyReport
     from fadiff.model_file import Model
     from fadiff.optimizer import SearchResult, Settings
+    from fadiff.realised import Realiser
     from fadiff.search import DramLimit, SearchOptions
     from fadiff.vectors import TestVectors
 
@@ -142,9 +143,8 @@ def compile(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
-    from fadiff.realised import conversion_as_recorded, realised_conversion, realised_exactly
+    from fadiff.realised import conversion_as_recorded
     from fadiff.search import SearchOptions, decide
-    from fadiff.vectors import make_vectors
 
     out = Path(out)
     console = console or Console(verbosity=-1)
@@ -157,28 +157,26 @@ def compile(
             raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
         hardware = given.target if given else as_target(target)
         conversion = read_model(file, hardware, reading, console)
-        if given is not None:
-            conversion, graph = conversion_as_recorded(conversion, given)
-        elif search.is_executed:
-            conversion = realised_conversion(conversion, hardware, console)
-        inputs = Path(reading.test_inputs) if reading.test_inputs else _beside(file, ".inputs.npz")
-        # a file that does not fit is refused before searching
-        vectors = make_vectors(conversion, inputs, seed=0)
+        realise = realiser(conversion, file, reading, console)
+        vectors = realise.vectors  # a file that does not fit is refused before searching
         for warning in vectors.warnings:
             console.warn(warning)
         if given is None:
-            if search.is_executed:
-                fusion = search.fusion and search.method != "layerwise"
-                conversion = realised_exactly(conversion, hardware, fusion=fusion, console=console)
-            conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
+            model = realise(hardware, search)
+            searched = replace(model.conversion, graph=model.graph)
+            conversion, found = decide(searched, hardware, search, max_dram_bytes, console)
             # with the search's notes; layers of the same bits are checked against those that they replace
-            vectors = replace(vectors, conversion=replace(conversion, graph=vectors.conversion.graph))
+            conversion = replace(conversion, graph=model.conversion.graph)
             decision, described = found.schedule, partial(describe_search, found)
         else:
+            model = conversion_as_recorded(conversion, given)
+            conversion = model.conversion
             with naming(str(schedule)):
-                decision = schedule_from_document(given, graph)
+                decision = schedule_from_document(given, model.graph)
             described = partial(_describe_given, given, decision)
-        document = described(front_end_record(vectors, console))
+        vectors = replace(vectors, conversion=conversion)
+        record = front_end_record(vectors, console).model_copy(update={"realised": model.records})
+        document = described(record)
         folder = OutputFolder(work)
         write_folder(folder, decision, document, vectors, console, timeloop or TimeloopOptions())
         folder.refresh_report()
@@ -205,9 +203,13 @@ def with_keywords(options: Options, plain: Mapping[str, object], *others: object
     return replace(options, **changed)
 
 
-def _beside(model: Path, suffix: str) -> Path | None:
-    path = model.with_suffix(suffix)
-    return path if path.is_file() else None
+def realiser(conversion: Conversion, model: Path, reading: ModelOptions, console: Console) -> Realiser:
+    """What puts other layers in place of host operators, judged on the test inputs where there are any."""
+    from fadiff.realised import Realiser
+
+    beside = model.with_suffix(".inputs.npz")
+    inputs = Path(reading.test_inputs) if reading.test_inputs else beside if beside.is_file() else None
+    return Realiser(conversion, console, inputs)
 
 
 def as_target(target: str | Path | Target) -> Target:

@@ -1,19 +1,27 @@
-"""Host operators that run on the array instead, where that is quicker and no less accurate."""
+"""Host operators that run on the array instead, where that is quicker and no less accurate.
+
+One step between conversion and search, of every command that searches schedules which the C executes.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING
 
+from fadiff.converter.check.reference import integer_reference, reference_session
 from fadiff.converter.ir.weight_file import WeightFile, is_large
 from fadiff.converter.scratch_folder import scratch_folder
-from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, Taken, Wanted, realised_graph
+from fadiff.costmodel.schedule.conversion_record import RealisedRecord
+from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, Tried, Wanted, realised_graph
 from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import make_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from fadiff.console import Console
     from fadiff.converter import Conversion
@@ -21,59 +29,123 @@ if TYPE_CHECKING:
     from fadiff.costmodel.schedule.document import ScheduleDocument
     from fadiff.costmodel.target.target import Target
     from fadiff.optimizer.realise.realised import Realised
+    from fadiff.search import SearchOptions
+    from fadiff.vectors import TestVectors
 
 MOST_LOST_DB = 0.2
-"""Of the signal to noise of any output."""
+"""Of what a verdict looks at: any output, nine samples in ten of it, or a part of it."""
 
 
-def realised_conversion(conversion: Conversion, target: Target, console: Console) -> Conversion:
-    """The conversion with other layers in place of host operators where the clock finds these quicker.
+@dataclass(frozen=True)
+class RealisedModel:
+    """A conversion with other layers in place of host operators."""
 
-    Those that compute other integers are judged on the samples that calibrated, all together, then of each
-    operator alone: the first that cost no output more than `MOST_LOST_DB` are taken.
-    """
-    graph = conversion.graph
-    if graph.element_type == "float32" or not graph.inputs:
-        return conversion
-    with console.stage("realising host operators"):
-        quicker, best = Quicker(target), graph
+    conversion: Conversion
+    """With those that compute other integers: what a program's tensors are compared with."""
+    graph: Graph
+    """With those of the same bits, too: what is searched."""
+    records: tuple[RealisedRecord, ...] = ()
+    """Of every layer for which there is another form, taken or not."""
+
+
+@dataclass
+class Realiser:
+    """Puts other layers in place of a conversion's host operators, target by target."""
+
+    conversion: Conversion
+    console: Console
+    test_inputs: Path | None = None
+    """What a verdict judges by; None: the samples that calibrated."""
+    _known: dict[object, Mapping[str, float]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def vectors(self) -> TestVectors:
+        """The test inputs, or random ones.
+
+        Raises:
+            InputError, ModelError: the model has no inputs, or the file does not fit them.
+        """
+        return make_vectors(self.conversion, self.test_inputs, seed=0)
+
+    def __call__(self, target: Target, search: SearchOptions) -> RealisedModel:
+        """What a search for that target is given: the graph as it is where no C executes what is found.
+
+        Layers that compute other integers are judged all together, then of each operator alone: the first
+        that cost nothing that a verdict looks at more than `MOST_LOST_DB` are taken.
+        """
+        conversion = self.conversion
+        if not search.is_executed or not conversion.graph.inputs:
+            return RealisedModel(conversion, conversion.graph)
+        with self.console.stage("realising host operators"):
+            quicker = Quicker(target, fusion=search.fuses)
+            close, notes, refused = self._close(target, quicker)
+            graph = realised_graph(close, target, EXACT, quicker)
+        notes += _notes(quicker.tried)
+        for note in notes:
+            self.console.note(note)
+        changed = replace(conversion, graph=close, notes=(*conversion.notes, *notes))
+        return RealisedModel(changed, graph, _records(quicker.tried, refused))
+
+    def _close(self, target: Target, quicker: Quicker) -> tuple[Graph, list[str], Collection[str]]:
+        """The graph with layers of other integers, notes, and the operators whose layers cost too much."""
+        graph = self.conversion.graph
         every = _changes(graph, target, quicker)
-        if not every:
-            return conversion
-        before, notes = _accuracy(conversion), []
+        notes: list[str] = []
+        if graph.element_type == "float32" or not every:
+            return graph, notes, ()
+        before = self._accuracy(graph)
         for operators in dict.fromkeys((every, *(frozenset({operator}) for operator in sorted(every)))):
             found = realised_graph(graph, target, CLOSE, _of(operators, quicker))
-            after = _accuracy(replace(conversion, graph=found))
+            after = self._accuracy(found)
             gained = min((after[name] - before[name] for name in before if name in after), default=0.0)
             note = f"{' and '.join(sorted(operators))} on the array: {gained:+.1f} dB at the outputs"
             if gained >= -MOST_LOST_DB:
-                notes.append(note)
-                best = found
-                break
+                return found, [*notes, note], every - operators
             notes.append(f"{note}, so not taken")
-    for note in notes:
-        console.note(note)
-    return replace(conversion, graph=best, notes=(*conversion.notes, *notes))
+        return graph, notes, every
+
+    def _accuracy(self, graph: Graph) -> Mapping[str, float]:
+        """What a verdict looks at of a graph's outputs, in dB."""
+        layers = tuple((layer.name, layer.op) for layer in graph.layers)
+        if layers not in self._known:
+            self._known[layers] = _accuracy(
+                replace(self.vectors, conversion=replace(self.conversion, graph=graph))
+            )
+        return self._known[layers]
 
 
-def realised_exactly(conversion: Conversion, target: Target, *, fusion: bool, console: Console) -> Conversion:
-    """The conversion with other layers of the same bits in place of host operators, where the clock finds
-    them quicker."""
-    quicker = Quicker(target, fusion)
-    with console.stage("realising host operators"):
-        graph = realised_graph(conversion.graph, target, EXACT, quicker)
-    notes = _notes(conversion.graph, quicker.taken)
-    for note in notes:
-        console.note(note)
-    return replace(conversion, graph=graph, notes=(*conversion.notes, *notes))
+def conversion_as_recorded(conversion: Conversion, document: ScheduleDocument) -> RealisedModel:
+    """The conversion with the layers of a schedule in place of host operators."""
+    known = {(layer.name, layer.op) for layer in document.layers}
+
+    def recorded(_: Graph, realised: Realised) -> bool:
+        return all((layer.name, layer.op) in known for layer in realised.layers)
+
+    close = realised_graph(conversion.graph, document.target, CLOSE, recorded)
+    graph = realised_graph(close, document.target, EXACT, recorded)
+    return RealisedModel(replace(conversion, graph=close), graph, document.conversion.realised)
 
 
-def _notes(graph: Graph, taken: Sequence[Taken]) -> list[str]:
-    """One for each kind of operator and what does its work."""
-    kinds: dict[tuple[str, str], list[Taken]] = {}
-    for one in taken:
-        ops = {graph.by_name[name].op for name in one.realised.replaced}
-        kinds.setdefault((" and ".join(sorted(ops)), one.realised.form), []).append(one)
+def _accuracy(vectors: TestVectors) -> Mapping[str, float]:
+    graph = vectors.conversion.graph
+    with scratch_folder() as scratch:
+        folder = scratch if is_large(graph) else None
+        with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
+            reference = integer_reference(graph, file=file)
+        found = output_accuracy(vectors, reference_session(reference, folder))
+    figures: dict[str, float | None] = {}
+    for output in found.outputs:
+        figures[output.output], figures[f"{output.output}, nine in ten"] = output.sqnr_db, output.tenth_db
+        figures.update({f"{output.output}, {part.part}": part.sqnr_db for part in output.parts})
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def _notes(tried: Collection[Tried]) -> list[str]:
+    """One for each kind of operator and what does its work with the same bits."""
+    kinds: dict[tuple[str, str], list[Tried]] = {}
+    for one in tried:
+        if one.is_quicker and one.exact:
+            kinds.setdefault((one.op, one.form), []).append(one)
     return [
         f"{len(ones)} x {op} as {form}, the same bits: {sum(one.before for one in ones):,.0f} cycles became "
         f"{sum(one.after for one in ones):,.0f}"
@@ -81,25 +153,34 @@ def _notes(graph: Graph, taken: Sequence[Taken]) -> list[str]:
     ]
 
 
-def conversion_as_recorded(conversion: Conversion, document: ScheduleDocument) -> tuple[Conversion, Graph]:
-    """The conversion with the layers of a schedule in place of host operators, but for those of the same
-    bits; and the graph with these, too."""
-    known = {(layer.name, layer.op) for layer in document.layers}
+def _records(tried: Collection[Tried], refused: Collection[str]) -> tuple[RealisedRecord, ...]:
+    def why(one: Tried) -> str:
+        if not one.is_quicker:
+            return "not quicker"
+        return "less accurate" if one.op in refused else "quicker"
 
-    def recorded(_: Graph, realised: Realised) -> bool:
-        return all((layer.name, layer.op) in known for layer in realised.layers)
+    return tuple(
+        RealisedRecord(
+            layer=one.layer,
+            op=one.op,
+            form=one.form,
+            cycles_before=round(one.before),
+            cycles_after=round(one.after),
+            taken=why(one) == "quicker",
+            why=why(one),
+        )
+        for one in tried
+        if isfinite(one.after)
+    )
 
-    close = realised_graph(conversion.graph, document.target, CLOSE, recorded)
-    return replace(conversion, graph=close), realised_graph(close, document.target, EXACT, recorded)
 
-
-def _of(operators: Set[str], wanted: Wanted) -> Wanted:
+def _of(operators: Collection[str], wanted: Wanted) -> Wanted:
     """What is wanted in place of some operators."""
     return lambda graph, found: graph.by_name[found.replaced[0]].op in operators and wanted(graph, found)
 
 
 def _changes(graph: Graph, target: Target, wanted: Wanted) -> frozenset[str]:
-    """Operators in whose place something is wanted."""
+    """Operators in whose place something of other integers is wanted."""
     operators = set()
 
     def look(graph: Graph, found: Realised) -> bool:
@@ -109,16 +190,3 @@ def _changes(graph: Graph, target: Target, wanted: Wanted) -> frozenset[str]:
 
     realised_graph(graph, target, CLOSE, look)
     return frozenset(operators)
-
-
-def _accuracy(conversion: Conversion) -> dict[str, float]:
-    """Signal to noise of every output of the integers, in dB."""
-    from fadiff.converter.check.reference import integer_reference, reference_session
-
-    graph = conversion.graph
-    with scratch_folder() as scratch:
-        folder = scratch if is_large(graph) else None
-        with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
-            reference = integer_reference(graph, file=file)
-        found = output_accuracy(make_vectors(conversion, None, 0), reference_session(reference, folder))
-    return {one.output: one.sqnr_db for one in found.outputs if one.sqnr_db is not None}

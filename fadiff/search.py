@@ -40,6 +40,11 @@ class SearchOptions(Settings):
         """Whether schedules of our own methods are searched that the C executes; baselines stay."""
         return self.fusion_model == "sound" and self.profile == "hw" and self.method in PROVING
 
+    @property
+    def fuses(self) -> bool:
+        """Whether groups of several layers are searched."""
+        return self.fusion and self.method != "layerwise"
+
 
 def find_schedule(
     graph: Graph,
@@ -149,7 +154,7 @@ def decide(
         with console.stage("choosing hardware loops"):
             if search.latency != "clock":  # which searches them
                 found = _issued(found, limit)
-            if search.fusion and search.method != "layerwise":
+            if search.fuses:
                 found = _pipelined(found, limit, given)
     notes = [text for text in notes if text]
     for text in notes:

@@ -80,6 +80,18 @@ class ReachRecord(Record):
     after_db: float
 
 
+class RealisedRecord(Record):
+    """Other layers that can do the work of a host operator, by the clock, all of them alone."""
+
+    layer: str
+    op: str
+    form: str
+    cycles_before: int
+    cycles_after: int
+    taken: bool
+    why: Literal["quicker", "not quicker", "less accurate"]
+
+
 class ConversionRecord(Record):
     """What the front end did to the model."""
 
@@ -89,6 +101,7 @@ class ConversionRecord(Record):
     accuracy: AccuracyRecord | None = Field(None, description="null: float32 target")
     kept_float: FloatRecord | None = None
     reach: ReachRecord | None = Field(None, description="null: not tried, int8 is good enough")
+    realised: tuple[RealisedRecord, ...] = ()
     runtime_steps: int | None = Field(
         None,
         description="the most int8 steps by which a layer differs from ONNX Runtime's run of the quantised "

@@ -11,8 +11,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.keywords import ModelKeywords
 from fadiff.model_file import model_file
-from fadiff.pipeline import ModelOptions, as_target, read_model, with_keywords
-from fadiff.realised import realised_conversion
+from fadiff.pipeline import ModelOptions, as_target, read_model, realiser, with_keywords
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +62,7 @@ def accuracy(
     from fadiff.contenders import float_outputs, our_outputs, runtime_outputs
     from fadiff.converter.check.noise import Noise
     from fadiff.metrics import metric_of
+    from fadiff.search import SearchOptions
     from fadiff.vectors import make_vectors
 
     data = Path(data)
@@ -72,8 +72,9 @@ def accuracy(
     measure = metric_of(name)
     with model_file(model, example_inputs) as file:
         hardware = as_target(target)
-        conversion = read_model(file, hardware, with_keywords(ModelOptions(), plain), console)
-        conversion = realised_conversion(conversion, hardware, console)
+        reading = with_keywords(ModelOptions(), plain)
+        conversion = read_model(file, hardware, reading, console)
+        conversion = realiser(conversion, file, reading, console)(hardware, SearchOptions()).conversion
     vectors = make_vectors(conversion, data, seed=0)
     for warning in vectors.warnings:
         console.warn(warning)

@@ -11,10 +11,12 @@ from fadiff.codesign_output import check_folder, row_of, write_folder
 from fadiff.console import Console
 from fadiff.design_space import DesignSpace, base_target, named_search, read_space, without_weights
 from fadiff.errors import InputError
+from fadiff.pipeline import ModelOptions, convert_with, realiser
 
 if TYPE_CHECKING:
     from fadiff.converter.ir.graph import Graph
     from fadiff.optimizer.codesign.designs import Designs
+    from fadiff.search import SearchOptions
 
 Method = Literal["gradient", "local", "sweep", "random", "bayesian"]
 
@@ -74,7 +76,9 @@ def codesign(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_folder(folder, force=force)
-    graphs = _graphs(console, [Path(model) for model in models], designs, dims or {})
+    graphs = _graphs(
+        console, [Path(model) for model in models], designs, ModelOptions(dims=dims or {}), options
+    )
     stage = f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"
     with console.stage(stage), SolvedLayers(None if cache is None else Path(cache)) as solved:
         scorer = Scorer(graphs, designs, options, seconds, solved=solved, say=console.update)
@@ -115,15 +119,19 @@ def _designs(described: DesignSpace, path: Path, limit: float) -> Designs:
 
 
 def _graphs(
-    console: Console, models: Sequence[Path], designs: Designs, dims: Mapping[str, int]
-) -> dict[str, Graph]:
-    from fadiff.converter import convert
-
-    graphs: dict[str, Graph] = {}
+    console: Console, models: Sequence[Path], designs: Designs, reading: ModelOptions, search: SearchOptions
+) -> dict[str, dict[int, Graph]]:
+    """What is searched, by name and array size."""
+    graphs: dict[str, dict[int, Graph]] = {}
     for model in models:
         if model.stem in graphs:
             raise InputError(f"{model}: two models are called {model.stem}: rename one")
         with console.stage(f"converting {model.name}"):
-            converted = convert(model, element=designs.base.element_type, dims=dims, progress=console.update)
-            graphs[model.stem] = without_weights(converted.graph)
+            conversion = convert_with(model, reading, console, element=designs.base.element_type)
+        realise = realiser(conversion, model, reading, Console(verbosity=-1))
+        with console.stage("realising host operators"):
+            graphs[model.stem] = {
+                side: without_weights(realise(target, search).graph)
+                for side, target in designs.by_side().items()
+            }
     return graphs

@@ -10,7 +10,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.keywords import ComparedKeywords
 from fadiff.model_file import model_file
-from fadiff.pipeline import ModelOptions, as_target, read_model, with_keywords
+from fadiff.pipeline import ModelOptions, as_target, read_model, realiser, with_keywords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,13 +94,14 @@ def compare(
         raise InputError(given[0].obstacle)
     hardware = as_target(target)
     with model_file(model, example_inputs) as file:
-        conversion = read_model(file, hardware, reading, console)
+        realise = realiser(read_model(file, hardware, reading, console), file, reading, console)
     found: dict[str, SearchResult] = {}
     for options in given:
         if options.method in left_out:
             continue
         try:
-            found[options.method] = find_schedule(conversion.graph, hardware, options, console)
+            graph = realise(hardware, options).graph
+            found[options.method] = find_schedule(graph, hardware, options, console)
         except (InputError, ScheduleError) as error:  # an extra is missing, or its tiles do not fit
             left_out[options.method] = str(error)
     if not found:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 from fadiff.console import Console
 from fadiff.keywords import ModelKeywords
 from fadiff.model_file import model_file
-from fadiff.pipeline import ModelOptions, convert_with, with_keywords
+from fadiff.pipeline import ModelOptions, as_target, convert_with, with_keywords
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fadiff.converter import Conversion, Graph
+    from fadiff.costmodel.target.target import Target
     from fadiff.model_file import Model
 
 
@@ -30,16 +33,21 @@ class Inspection:
     """What became of the model's nodes, line by line."""
     pools: tuple[str, ...] = field(repr=False)
     """Which max pools Gemmini can do as it stores, and why not the others."""
+    realised: tuple[str, ...] = field(repr=False)
+    """What else can do the work of host operators on a target, with cycles by the clock."""
 
 
 def inspect(
     model: Model,
     *,
+    target: str | Path | Target | None = None,
     example_inputs: Any = None,
     console: Console | None = None,
     **plain: Unpack[ModelKeywords],
 ) -> Inspection:
     """The layers of a model in N K C P Q R S form, with MACs and bytes; nothing is calibrated.
+
+    With a target also what else can do the work of host operators there.
 
     Raises:
         ModelError, UnsupportedError: the model cannot be read, or compiled; every reason at once.
@@ -47,10 +55,11 @@ def inspect(
     console = console or Console(verbosity=-1)
     reading = with_keywords(ModelOptions(), plain)
     with model_file(model, example_inputs) as file, console.stage(f"inspecting {file.name}"):
-        return described(convert_with(file, reading, console, calibrate=False))
+        conversion = convert_with(file, reading, console, calibrate=False)
+        return described(conversion, None if target is None else as_target(target))
 
 
-def described(conversion: Conversion) -> Inspection:
+def described(conversion: Conversion, target: Target | None) -> Inspection:
     """The record of a conversion."""
     from fadiff.converter.ir.graph import TensorCoreLayer
 
@@ -93,6 +102,19 @@ def described(conversion: Conversion) -> Inspection:
         notes=conversion.notes,
         rewrites=conversion.rewrites,
         pools=_pools(graph),
+        realised=() if target is None else _realised(graph, target),
+    )
+
+
+def _realised(graph: Graph, target: Target) -> tuple[str, ...]:
+    from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, realised_graph
+
+    quicker = Quicker(target)
+    realised_graph(graph, target, (*CLOSE, *EXACT), quicker)
+    return tuple(
+        f"{one.op}: {one.layer} takes {one.before:,.0f} cycles on the core, {one.after:,.0f} as {one.form}"
+        f"{'' if one.exact else ' (not the same bits: compile judges)'}"
+        for one in quicker.tried
     )
 
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from fadiff.console import Console
 from fadiff.design_space import Result, designs, explore, key, named_search, read_space, without_weights
 from fadiff.output import check_new
+from fadiff.pipeline import ModelOptions, convert_with, realiser
 from fadiff.sweep_table import SweepTable
 from fadiff.workers import workers
 
 if TYPE_CHECKING:
-    from fadiff.converter.ir.graph import ElementType
+    from fadiff.converter.ir.graph import ElementType, Graph
     from fadiff.costmodel.schedule.schedule import LatencyModel
     from fadiff.design_space import Design
     from fadiff.optimizer.codesign.area import Area
+    from fadiff.realised import Realiser
+    from fadiff.search import SearchOptions
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,6 @@ def sweep(
     Raises:
         InputError: the space, a model, or the CSV file cannot be used.
     """
-    from fadiff.converter import convert
-
     console = console or Console(verbosity=-1)
     space, files = Path(space), [Path(model) for model in models]
     table_file, bound = None if out is None else Path(out), dims or {}
@@ -88,13 +89,18 @@ def sweep(
         left = [point for point in points if point[2] not in table.rows]
         if done := len(points) - len(left):
             console.note(f"{out} has {done} of {len(points)} points already")
-        graphs = {}
+        realisers, reading = {}, ModelOptions(dims=bound)
         for model, element in dict.fromkeys((model, _element(design)) for model, design, _ in left):
             with console.stage(f"converting {model.name} ({element})"):
-                conversion = convert(model, element=element, dims=bound, progress=console.update)
-                graphs[model, element] = without_weights(conversion.graph)
+                conversion = convert_with(model, reading, console, element=element)
+            quiet = Console(verbosity=-1)  # (else a note for every design)
+            realisers[model, element] = realiser(conversion, model, reading, quiet)
         store = None if cache is None else Path(cache)
-        work = [(graphs[model, _element(design)], design, search, store) for model, design, _ in left]
+        with console.stage(f"realising host operators on {len(designed)} designs"):
+            work = [
+                (_graph(realisers[model, _element(design)], design, search), design, search, store)
+                for model, design, _ in left
+            ]
         with (
             console.stage(f"searching {len(designed)} designs x {len(files)} models"),
             workers(jobs, cluster) as submit,
@@ -117,6 +123,12 @@ def sweep(
     if failed := sum("internal error" in row["problem"] for row in rows):
         console.warn(f"{failed} of {len(rows)} points ended with an internal error: see the column problem")
     return Sweep(rows, search.latency)
+
+
+def _graph(realise: Realiser, design: Design, search: SearchOptions) -> Graph:
+    """What is searched on a design; any graph for one that cannot exist."""
+    graph = realise.conversion.graph if design.target is None else realise(design.target, search).graph
+    return without_weights(graph)
 
 
 def _element(design: Design) -> ElementType:

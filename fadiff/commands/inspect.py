@@ -10,29 +10,34 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from fadiff.commands.options import console_options, model_argument
+from fadiff.commands.options import console_options, model_argument, target_option
 from fadiff.commands.reading import cut_options, dim_option, one_reading, state_options, without_option
 from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
     from fadiff.api.inspection import Inspection
+    from fadiff.costmodel.target.target import Target
     from fadiff.pipeline import ModelOptions
 
 
 @click.command()
 @model_argument
+@target_option()
 @dim_option
 @cut_options
 @state_options
 @without_option
 @click.option("--cuts", is_flag=True, help="List single tensors where the model can be cut, instead.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--explain", is_flag=True, help="Also what the front end rewrote, and why.")
+@click.option(
+    "--explain", is_flag=True, help="Also what the front end rewrote, and what host operators may become."
+)
 @console_options
 @one_reading
 def inspect(
     console: Console,
     model: Path,
+    target: Target,
     reading: ModelOptions,
     cuts: bool,
     as_json: bool,
@@ -54,14 +59,14 @@ def inspect(
     if cuts:
         _list_cuts(console, model, reading, as_json=as_json)
         return
-    found = inspected(model, console=console, **vars(reading))
+    found = inspected(model, target=target if explain else None, console=console, **vars(reading))
     if as_json:
-        shown = {name: value for name, value in asdict(found).items() if name != "pools"}
+        shown = {name: value for name, value in asdict(found).items() if name not in ("pools", "realised")}
         console.result(json.dumps(shown, indent=2))
         return
     _print(console, found)
     if explain:
-        for line in (*found.notes, *found.rewrites, *found.pools):
+        for line in (*found.notes, *found.rewrites, *found.pools, *found.realised):
             console.result(line)
 
 

@@ -49,18 +49,18 @@ class _Network(NamedTuple):
 
 
 class Codesign:
-    """Loss of batches of hardware and schedules."""
+    """Loss of batches of hardware and schedules; of the array sizes of `graphs` the largest counts."""
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        graphs: Mapping[str, Mapping[int, Graph]],
         space: Designs,
         settings: Settings,
         solved: SolvedLayers | None = None,
     ) -> None:
         self.space, self.settings, self.solved = space, settings, solved
-        self.graphs = list(graphs.values())
-        targets = self._targets()
+        targets = list(space.by_side().values())
+        self.graphs = [forms[targets[0].side] for forms in graphs.values()]
         nodes: list[Node] = []
         edges: list[Edge] = []
         self.networks: list[_Network] = []
@@ -79,15 +79,6 @@ class Codesign:
         self.sizes = Choices(list(space.values.values()))
         self.names = list(space.values)
         self.rules = PENALTIES + (() if settings.profile == "hw" else ("final",))
-
-    def _targets(self) -> list[Target]:
-        """One for every array size, the largest first: tile candidates depend on nothing else."""
-        by_side: dict[int, Target] = {}
-        for design in self.space.feasible:
-            target = self.space.target(design)
-            assert target is not None
-            by_side[target.side] = target
-        return [by_side[side] for side in sorted(by_side, reverse=True)]
 
     def start(self, designs: Sequence[Sizes], generator: torch.Generator) -> tuple[Variables, Tensor]:
         """A restart at each of the designs, at the layers' own best mappings there; restart r fuses a share

@@ -51,6 +51,16 @@ class Designs:
             self._targets[design] = self._made(design)
         return self._targets[design]
 
+    def by_side(self) -> dict[int, Target]:
+        """One design within the area for every array size, the largest first: forms of layers and candidates
+        for tiles depend on nothing else."""
+        found: dict[int, Target] = {}
+        for design in self.feasible:
+            target = self.target(design)
+            assert target is not None
+            found[target.side] = target
+        return dict(sorted(found.items(), reverse=True))
+
     def _made(self, design: Sizes) -> Target | None:
         changes = self.changes(design)
         try:

@@ -55,11 +55,11 @@ class Found(NamedTuple):
 
 
 class Scorer:
-    """Scores designs until the time is up; remembers all."""
+    """Scores designs until the time is up; remembers all.  `graphs` are by name and array size."""
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        graphs: Mapping[str, Mapping[int, Graph]],
         space: Designs,
         settings: Settings,
         seconds: float,
@@ -122,9 +122,9 @@ class Scorer:
         if target is None:
             return None
         costs = {}
-        for name, graph in self.graphs.items():
+        for name, forms in self.graphs.items():
             try:
-                found = optimize(graph, target, settings, solved=self.solved)
+                found = optimize(forms[target.side], target, settings, solved=self.solved)
             except ScheduleError:
                 return None
             costs[name] = Cost(found.cost.energy_pj * 1e-6, found.cost.latency_cycles)

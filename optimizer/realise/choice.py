@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer
+from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target
@@ -54,25 +56,38 @@ def realised_graph(
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A realisation that a graph has, and the cycles of its layers and of those before, each alone."""
+class Tried:
+    """What may do a layer's work, and the cycles of its layers and of those before, each alone."""
 
-    realised: Realised
+    layer: str
+    op: str
+    """Of the first layer replaced."""
+    form: str
+    exact: bool
     before: float
     after: float
 
+    @property
+    def is_quicker(self) -> bool:
+        """Whether it takes fewer cycles."""
+        return self.after < self.before
 
-@dataclass
+
 class Quicker:
     """Wanted are layers whose programs, each layer alone, take fewer cycles by the clock.
 
     Pools that the stores of a convolution do take none, if layers may be fused.
     """
 
-    target: Target
-    fusion: bool = True
-    taken: list[Taken] = field(default_factory=list)
-    _known: dict[object, tuple[float, float]] = field(default_factory=dict)
+    def __init__(self, target: Target, *, fusion: bool = True) -> None:
+        self.target, self.fusion = target, fusion
+        self._tried: dict[tuple[str, str], Tried] = {}
+        self._known: dict[object, tuple[float, float]] = {}
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """All that it was asked for, once."""
+        return tuple(self._tried.values())
 
     def __call__(self, graph: Graph, realised: Realised) -> bool:
         """Whether they are wanted in a graph."""
@@ -83,10 +98,10 @@ class Quicker:
         if key not in self._known:
             changed = with_realised(graph, realised)
             self._known[key] = self._cycles(graph, replaced), self._cycles(changed, layers)
-        before, after = self._known[key]
-        if after < before:
-            self.taken.append(Taken(realised, before, after))
-        return after < before
+        first = replaced[0]
+        tried = Tried(first.name, first.op, realised.form, realised.exact, *self._known[key])
+        self._tried[first.name, realised.form] = tried
+        return tried.is_quicker
 
     def _cycles(self, graph: Graph, layers: Sequence[Layer]) -> float:
         """Of the layers alone, by the clock, as they would be issued."""
@@ -97,7 +112,10 @@ class Quicker:
         given = [name for name in read if name not in written and not graph.tensors[name].constant]
         tensors = {name: graph.tensors[name] for name in (*read, *written)}
         part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
-        schedule = optimize(part, self.target, method="layerwise").schedule
+        try:
+            schedule = optimize(part, self.target, method="layerwise").schedule
+        except ScheduleError:  # memories too small for it
+            return math.inf
         return sum(program_cycles(with_issues(schedule, None, "edp", residency=False)).values())
 
 

@@ -69,7 +69,7 @@ def _root_mean_square(
         row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
     )
     core = HostLayer(f"{layer.name}.root", root, (products.name,), (factors.name,))
-    return Realised(_FORM, (layer.name,), (*squares, core, product), (products, factors, weight))
+    return Realised(_FORM, (layer.name,), (*squares, core, product), (products, factors, weight), exact=False)
 
 
 def _layer_norm(
@@ -123,7 +123,7 @@ def _layer_norm(
         row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
     )
     tensors = (products, ones, sums, factors, beside, weight)
-    return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors)
+    return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors, exact=False)
 
 
 def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:

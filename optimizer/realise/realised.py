@@ -19,6 +19,8 @@ class Realised:
     """In order of execution: where the last of those stood."""
     tensors: tuple[Tensor, ...]
     """That they bring along."""
+    exact: bool = True
+    """The same bits; else as near to the float function, with other roundings."""
 
 
 def with_realised(graph: Graph, realised: Realised) -> Graph:

@@ -42,7 +42,9 @@ def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised
         row_scale=View(factors.name, view.offset // length, (g, n, h, w, 0)),
     )
     replaced = (layer.name, reader.name)
-    return Realised("product with a scale per row", replaced, (core, product), (table, e, factors))
+    return Realised(
+        "product with a scale per row", replaced, (core, product), (table, e, factors), exact=False
+    )
 
 
 def _reads_rows(reader: TensorCoreLayer, tensor: str, length: int) -> bool:

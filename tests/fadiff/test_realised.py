@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 import fadiff
 from fadiff.console import Console
 from fadiff.costmodel.target.target import load_target
-from fadiff.realised import realised_conversion
+from fadiff.realised import Realiser
+from fadiff.search import SearchOptions
 
 ROWS, WIDTH = 80, 96
 
@@ -54,9 +55,10 @@ def test_compiled_on_the_array_and_read_back(model: Path, tmp_path: Path) -> Non
 def test_what_costs_accuracy_stays_on_the_core(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
     monkeypatch.setattr("fadiff.realised.MOST_LOST_DB", -100.0)  # every way loses too much then
-    kept = realised_conversion(conversion, target, Console(verbosity=-1))
+    kept = Realiser(conversion, Console(verbosity=-1))(target, SearchOptions())
     assert kept.graph is conversion.graph
-    assert [note.rpartition(", ")[2] for note in kept.notes[-3:]] == ["so not taken"] * 3
+    assert [note.rpartition(", ")[2] for note in kept.conversion.notes[-3:]] == ["so not taken"] * 3
+    assert {record.why for record in kept.records} == {"less accurate"}
 
 
 def test_one_operator_that_costs_accuracy_leaves_the_other(
@@ -65,6 +67,6 @@ def test_one_operator_that_costs_accuracy_leaves_the_other(
     """A softmax whose exponentials are coarse."""
     conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
     monkeypatch.setattr("fadiff.optimizer.realise.softmax.EXPONENTIAL", 3)
-    found = realised_conversion(conversion, target, Console(verbosity=-1))
+    found = Realiser(conversion, Console(verbosity=-1))(target, SearchOptions())
     kinds = {layer.op for layer in found.graph.layers}
     assert {"moments", "softmax"} <= kinds and "exponentials" not in kinds

@@ -34,6 +34,11 @@ def designs(limit=0.4, **values):
     return Designs(load_target("gemmini-small"), {**VALUES, **values}, Area(dram_byte=0.01), limit)
 
 
+def at_sides(graphs, space):
+    """The same graph for every array size."""
+    return {name: dict.fromkeys(space.by_side(), graph) for name, graph in graphs.items()}
+
+
 @pytest.mark.parametrize(
     ("side", "accumulator", "scratchpad", "published"),
     [(32, 16, 2, 0.550372), (16, 128, 128, 1.258575), (16, 2, 8, 0.17069), (128, 2048, 1, 18.855377)],
@@ -75,7 +80,7 @@ def test_designs_are_those_that_fit_and_that_the_generator_makes():
 def test_a_batch_of_hardware_costs_what_each_costs_alone():
     """Sizes as tensors [B, 1] change nothing in the relaxed model: energy, latency and every penalty."""
     space = designs(limit=10)
-    model = Codesign(GRAPHS, space, Settings())
+    model = Codesign(at_sides(GRAPHS, space), space, Settings())
     chosen = [space.feasible[0], space.feasible[len(space.feasible) // 2], space.feasible[-1]]
     generator = torch.Generator().manual_seed(0)
     variables, sizes = model.start(chosen, generator)
@@ -97,7 +102,7 @@ def test_a_batch_of_hardware_costs_what_each_costs_alone():
 
 def test_every_size_has_a_gradient():
     space = designs()
-    model = Codesign(GRAPHS, space, Settings())
+    model = Codesign(at_sides(GRAPHS, space), space, Settings())
     generator = torch.Generator().manual_seed(1)
     variables, sizes = model.start(space.feasible[:: max(1, len(space.feasible) // 12)], generator)
     (slopes,) = torch.autograd.grad(model(variables, sizes, schedule_at(0.0), generator).sum(), [sizes])
@@ -129,7 +134,7 @@ def every():
 @pytest.mark.parametrize("method", SEARCHES)
 def test_searches_find_the_best_of_few_designs(every, method):
     graph, space, costs = every
-    scorer = Scorer({"separable": graph}, space, Settings(), 2.0, clock=time.process_time)
+    scorer = Scorer(at_sides({"separable": graph}, space), space, Settings(), 2.0, clock=time.process_time)
     search(scorer, method)
     for found in scorer.found:
         assert found.scored.area_mm2 <= 1.0
