@@ -162,20 +162,20 @@ def compile(
         for warning in vectors.warnings:
             console.warn(warning)
         if given is None:
-            model = realise(hardware, search)
-            searched = replace(model.conversion, graph=model.graph)
+            realised = realise(hardware, search)
+            searched = replace(realised.conversion, graph=realised.graph)
             conversion, found = decide(searched, hardware, search, max_dram_bytes, console)
             # with the search's notes; layers of the same bits are checked against those that they replace
-            conversion = replace(conversion, graph=model.conversion.graph)
+            conversion = replace(conversion, graph=realised.conversion.graph)
             decision, described = found.schedule, partial(describe_search, found)
         else:
-            model = conversion_as_recorded(conversion, given)
-            conversion = model.conversion
+            realised = conversion_as_recorded(conversion, given)
+            conversion = realised.conversion
             with naming(str(schedule)):
-                decision = schedule_from_document(given, model.graph)
+                decision = schedule_from_document(given, realised.graph)
             described = partial(_describe_given, given, decision)
         vectors = replace(vectors, conversion=conversion)
-        record = front_end_record(vectors, console).model_copy(update={"realised": model.records})
+        record = front_end_record(vectors, console).model_copy(update={"realised": realised.records})
         document = described(record)
         folder = OutputFolder(work)
         write_folder(folder, decision, document, vectors, console, timeloop or TimeloopOptions())
