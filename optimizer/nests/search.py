@@ -17,7 +17,7 @@ from fadiff.costmodel.nests.machine import Machine, MachineError
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.nests.space import Space, keeps_of
+from fadiff.optimizer.nests.space import Space, keeps_of, value_of
 
 STARTS = 256
 """Random mappings that a lineage begins from the best of."""
@@ -156,15 +156,7 @@ class _Lineage:
     def _values(self, rows: Mappings) -> Floats:
         """Of the objective; infinite where it does not fit."""
         self.evaluated += len(rows)
-        found = np.full(len(rows), np.inf)
-        fits = np.flatnonzero(Nests(self.space.machine, self.space.workload, rows).fits)
-        if len(fits):
-            nests = Nests(self.space.machine, self.space.workload, rows[fits])
-            if self.objective == "latency":
-                found[fits] = nests.cycles
-            else:
-                found[fits] = nests.edp if self.objective == "edp" else nests.energy
-        return found
+        return value_of(self.space.machine, self.space.workload, rows, self.objective)
 
 
 def floor(machine: Machine, workload: Workload, objective: Objective) -> float:

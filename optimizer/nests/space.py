@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.costmodel.nests.count import Nests
+from fadiff.costmodel.nests.count import Floats, Nests
 from fadiff.costmodel.nests.machine import Machine, MachineError, Memory
 from fadiff.costmodel.nests.mapping import Ints, Keeps, Mappings
 from fadiff.costmodel.nests.workload import Workload
+from fadiff.optimizer.cut.partition import Objective
 
 Move = tuple[int, int, int, int]
 """A factor elsewhere: dimension, prime, from level, to level."""
@@ -175,6 +176,19 @@ class Space:
             fits = Nests(self.machine, self.workload, Mappings(tried, orders, self.keeps)).fits
             found = Mappings(np.where(fits[:, None, None], tried, found.factors), orders, self.keeps)
         return found
+
+
+def value_of(machine: Machine, workload: Workload, rows: Mappings, objective: Objective) -> Floats:
+    """Of the objective, of every row; infinite where it does not fit."""
+    found = np.full(len(rows), np.inf)
+    fits = np.flatnonzero(Nests(machine, workload, rows).fits)
+    if len(fits):
+        nests = Nests(machine, workload, rows[fits])
+        if objective == "latency":
+            found[fits] = nests.cycles
+        else:
+            found[fits] = nests.edp if objective == "edp" else nests.energy
+    return found
 
 
 def _after(factors: Ints, move: Move) -> Ints:
