@@ -15,6 +15,7 @@ from fadiff.errors import naming
 
 if TYPE_CHECKING:
     from fadiff.optimizer.cut.partition import Objective
+    from fadiff.optimizer.nests.layer import Found
     from fadiff.optimizer.nests.network import MappedNetwork
 
 
@@ -88,7 +89,7 @@ def map_command(
             model, calibrate=False, dims=bound_dims(dims), cut=Cut(inputs, outputs), progress=console.update
         )
     with naming(arch), console.stage(f"mapping onto {machine.name}", time_budget):
-        found = map_network(conversion.graph, machine, objective, time_budget, seed, console.update)
+        found = map_network(conversion.graph, machine, objective, time_budget, seed, progress=console.update)
     if out is not None:
         with replacing_folder(out, force=False) as folder:
             write_layers(found, conversion.graph.name, folder)
@@ -102,11 +103,11 @@ def map_command(
             f"{mapped.found.cycles:,}",
             f"{mapped.found.energy * 1e-6:,.2f}",
             f"{mapped.found.edp:.4g}",
-            f"{mapped.found.objective / mapped.found.floor:.2f}",
+            _gap(mapped.found),
         )
         for mapped in found.layers
     )
-    console.table(("layer", "dims", *numbers("cycles", "uJ", "EDP uJ x cycles", "x floor")), rows)
+    console.table(("layer", "dims", *numbers("cycles", "uJ", "EDP uJ x cycles", "x bound")), rows)
     console.result(
         f"{len(found.layers)} layers on {machine.name}, one after the other: {found.cycles:,} cycles, "
         f"{found.energy * 1e-6:,.1f} uJ, EDP {found.edp:.4g} uJ x cycles"
@@ -117,6 +118,13 @@ def map_command(
         console.result(str(out))
 
 
+def _gap(found: Found) -> str:
+    """How far above the bound."""
+    if found.proven:
+        return "proven"
+    return f"{found.objective / found.bound:.2f}" if found.bound else "-"
+
+
 def _summary(found: MappedNetwork) -> dict[str, object]:
     layers = [
         {
@@ -125,7 +133,8 @@ def _summary(found: MappedNetwork) -> dict[str, object]:
             "cycles": mapped.found.cycles,
             "energy_pj": mapped.found.energy,
             "edp_uj_cycles": mapped.found.edp,
-            "floor": mapped.found.floor,
+            "bound": mapped.found.bound,
+            "proven": mapped.found.proven,
         }
         for mapped in found.layers
     ]

@@ -17,6 +17,7 @@ mappings, from every level, and holds what is called proven to trying everything
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Bound:
         ]
         """Parts that a fan-out can have of this layer at most; 1 of memories."""
         self.bounds = workload.bounds.astype(float)
-        self.relevant = {o: workload.steps(o).any(axis=0) for o in OPERANDS}
+        self.relevant = {o: workload.steps[o].any(axis=0) for o in OPERANDS}
         self.macs = float(workload.dims.product)
 
     @cached_property
@@ -92,29 +93,41 @@ class Bound:
         for operand in OPERANDS:
             pairs = zip(self.places, self.keeps, strict=True)
             stops = [level for level, kept in pairs if operand in kept] + [len(self.machine.levels)]
-            found += [Move(operand, a, b) for a, b in zip(stops, stops[1:], strict=False)]
+            found += [Move(operand, a, b) for a, b in itertools.pairwise(stops)]
         return tuple(found)
 
     @cached_property
     def once(self) -> dict[Operand, float]:
         """Words of every operand that its products read or write, each counted once."""
-        found: dict[Operand, float] = {o: float(self.workload.words(o)) for o in ("W", "O")}
-        words = 1
-        for axis in self.workload.axes("I"):
-            reached = {0}
-            for dim, step in axis:
-                reached = {at + step * n for at in reached for n in range(self.workload.dims[dim])}
-            words *= len(reached)
-        found["I"] = float(words)
+        found = {o: float(self.workload.words(o)) for o in OPERANDS}
+        steps = self.workload.steps["I"]
+        single = [(1,) * int((step > 0).sum()) for step in steps]
+        found["I"] = float(math.prod(self.reached(axis, held) for axis, held in enumerate(single)))
         return found
+
+    @cache  # noqa: B019 (a search holds its bounds)
+    def reached(self, axis: int, held: tuple[int, ...]) -> int:
+        """Words along an axis of the inputs that all tiles cover together, of a tile that holds so many
+        iterations of the dimensions that move along it."""
+        steps = self.workload.steps["I"][axis]
+        along = np.flatnonzero(steps)
+        extent = 1 + sum((n - 1) * int(steps[at]) for n, at in zip(held, along, strict=True))
+        starts = np.zeros(1, dtype=np.int64)
+        for n, at in zip(held, along, strict=True):
+            trips = np.arange(self.workload.bounds[at] // n) * n * steps[at]
+            starts = np.unique(starts[:, None] + trips)
+        gaps = np.diff(starts)
+        return extent + int(np.minimum(gaps, extent).sum())
 
     def __call__(self, partial: Partial) -> Floats:
         """Of every row, in the objective's unit: pJ, cycles, or uJ x cycles."""
         rows = _Rows(self, partial)
         costs = [rows.cost(stays) for stays in range(len(OPERANDS))]
         if self.objective == "edp":
-            return np.min([energy * cycles for energy, cycles in costs], axis=0) * 1e-6
-        return np.min([cost[self.objective == "latency"] for cost in costs], axis=0)
+            values = [energy * cycles * 1e-6 for energy, cycles in costs]
+        else:
+            values = [cost[self.objective == "latency"] for cost in costs]
+        return np.asarray(np.min(values, axis=0))
 
     def fits(self, partial: Partial) -> NDArray[np.bool_]:
         """Whether the tiles of the memory at `partial.level` have room (all if that is a fan-out)."""
@@ -125,7 +138,7 @@ class Bound:
         held = partial.factors[:, partial.level :].prod(axis=1)
         words = np.zeros(len(partial))
         for operand in self.keeps[memory]:
-            words += (1 + (held - 1) @ self.workload.steps(operand).T).prod(axis=1, dtype=float)
+            words += (1 + (held - 1) @ self.workload.steps[operand].T).prod(axis=1, dtype=float)
         return np.asarray(words <= self.machine.memories[memory].words)
 
 
@@ -160,7 +173,7 @@ class _Rows:
         n = len(self.partial)
         ones = np.ones(n)
         held = self.factors[:, move.child :].prod(axis=1)
-        tiles = 1 + (held - 1) @ bound.workload.steps(operand).T
+        tiles = 1 + (held - 1) @ bound.workload.steps[operand].T
         words, begun, alike, merged = tiles.prod(axis=1), np.zeros(n, dtype=bool), ones, ones
         place = OPERANDS.index(operand)
         for level in reversed(range(self.level, move.child)):
@@ -181,15 +194,15 @@ class _Rows:
 
     def _shared(self, held: Floats, tiles: Floats) -> Floats:
         """Least share of the inputs that all windows reach together, by all of theirs one by one."""
-        steps = self.bound.workload.steps("I")
         least = np.ones(len(tiles))
-        for axis, step in enumerate(steps):
-            along = step > 0
-            if along.sum() < 2 and step.max() < 2:
+        for axis, step in enumerate(self.bound.workload.steps["I"]):
+            along = np.flatnonzero(step)
+            if len(along) < 2 and step.max() < 2:
                 continue
-            extent = tiles[:, axis] * (self.bound.bounds[along] / held[:, along]).prod(axis=1)
-            box = 1 + (self.bound.bounds - 1) @ step
-            least = np.minimum(least, box / extent)
+            kinds, of_row = np.unique(held[:, along], axis=0, return_inverse=True)
+            reached = np.array([self.bound.reached(axis, tuple(map(int, kind))) for kind in kinds])
+            alone = tiles[:, axis] * (self.bound.bounds[along] / held[:, along]).prod(axis=1)
+            least = np.minimum(least, reached[of_row.ravel()] / alone)
         return least
 
     def cost(self, stays: int) -> tuple[Floats, Floats]:
@@ -264,7 +277,7 @@ class _Rows:
             for moved, bandwidth in zip(words, bandwidths, strict=True):
                 if bandwidth < math.inf:
                     cycles = np.maximum(cycles, moved / most / bandwidth)
-        return cycles
+        return np.asarray(cycles)
 
 
 @dataclass(frozen=True)
@@ -298,8 +311,8 @@ class Options:
     def _found(self, level: int, left: tuple[int, ...]) -> Ints:
         limits = list(zip(left, self.exact[level], self.most[level], strict=True))
         if level == 0:
-            allowed = all((not exact or n == exact) and n <= most for n, exact, most in limits)
-            return np.array([left] if allowed else np.zeros((0, len(left))), dtype=np.int64)
+            fits = all((not exact or n == exact) and n <= most for n, exact, most in limits)
+            return np.array([left] if fits else np.zeros((0, len(left))), dtype=np.int64)
         found = np.ones((1, 0), dtype=np.int64)
         for at, (n, exact, most) in enumerate(limits):
             outer = math.prod(self.most[above][at] for above in range(level))
@@ -308,6 +321,7 @@ class Options:
             found = np.column_stack([np.repeat(found, len(allowed), axis=0), np.tile(allowed, len(found))])
             found = found[found.prod(axis=1) <= self.parts[level]]
         return found
+
 
 class Children:
     """How partial mappings go on: the factors of one more level."""
@@ -319,9 +333,7 @@ class Children:
         """Nothing is decided."""
         levels, memories = len(self.bound.sizes), len(self.bound.places)
         dims = len(self.bound.workload.active)
-        return Partial(
-            levels, np.ones((1, levels, dims), dtype=np.int64), np.full((1, memories), NOBODY)
-        )
+        return Partial(levels, np.ones((1, levels, dims), dtype=np.int64), np.full((1, memories), NOBODY))
 
     @cache  # noqa: B019 (a search holds its trees)
     def _further_in(self, level: int) -> tuple[int, ...]:
@@ -377,9 +389,9 @@ class Children:
             if place == NOBODY:
                 possible |= ~some
             some |= possible
-            at = np.flatnonzero(possible) if place not in self._further_in(level) else []
-            if len(at):
-                chosen = grown[at]
+            rows = np.flatnonzero(possible)
+            if len(rows) and place not in self._further_in(level):
+                chosen = grown[rows]
                 chosen.stays[:, memory] = place
                 yield chosen
 

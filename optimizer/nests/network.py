@@ -9,7 +9,8 @@ from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.nests.search import Found, best_mapping
+from fadiff.optimizer.nests.auto import auto
+from fadiff.optimizer.nests.layer import Found, LayerSearch, Method
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def map_network(
     objective: Objective = "edp",
     seconds: float | None = None,
     seed: int = 0,
+    method: Method = auto,
     progress: Callable[[str], None] = lambda text: None,
 ) -> MappedNetwork:
     """The best mapping found of every distinct layer; `seconds` for all of them together.
@@ -64,7 +66,9 @@ def map_network(
     found: dict[Workload, Found] = {}
     for number, workload in enumerate(distinct, 1):
         progress(f"layer {number} of {len(distinct)}: {workload.dims}")
-        found[workload] = best_mapping(machine, workload, objective, share, seed)
+        search = LayerSearch(machine, workload, objective, share, seed)
+        method(search)
+        found[workload] = search.found()
     layers = [
         MappedLayer(layer, workloads[layer.name], found[workloads[layer.name]])
         for layer in graph.tensor_core_layers

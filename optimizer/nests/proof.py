@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
 from fadiff.costmodel.nests.count import Floats
-from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.mapping import Keeps, Mappings
-from fadiff.costmodel.nests.workload import Workload
-from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.nests.bound import Bound, Children, Partial
-from fadiff.optimizer.nests.space import Space, keeps_of, value_of
+from fadiff.optimizer.nests.layer import LayerSearch
+from fadiff.optimizer.nests.space import Space, keeps_of
 
 AT_ONCE = 20_000
 """Children that are priced together, about."""
@@ -27,50 +24,36 @@ MOST_ORDERS = 5_000
 """Of the loops of a mapping that are tried; above it its bound stays open."""
 WAITING = 300_000
 """Partial mappings that wait at most; of more, the half with the higher bounds is given up."""
+MOST_TREES = 512
+"""Choices of what memories keep; of machines with more nothing is proven."""
 SLACK = 1e-9
 """Relative rounding of a bound."""
 
 
-@dataclass(frozen=True)
-class Proof:
-    """`bound` no mapping is below; `best` a better one than was known, if there was one, at `value`."""
-
-    bound: float
-    value: float
-    best: Mappings | None
-    priced: int
-
-
-def prove(
-    machine: Machine,
-    workload: Workload,
-    objective: Objective,
-    known: float,
-    stop: Callable[[int], bool],
-) -> Proof:
-    """Of the best mapping of a layer, of which the objective `known` has been found.
+def prove(search: LayerSearch, effort: int | None) -> None:
+    """Look for better mappings than the best so far, and lift the bound, to its value if there is none.
 
     Args:
-        machine: On what.
-        workload: The layer.
-        objective: What is least.
-        known: Value of the best mapping so far.
-        stop: Whether to end, given how many partial mappings have been priced.
+        search: Of which layer.
+        effort: Partial mappings to price at most; None: until all is proven, or time is over.
     """
-    search = _Search(objective, known)
-    for keeps in keeps_of(machine):
-        search.add(_Tree(machine, workload, keeps, objective))
-    while search.open() and not stop(search.priced):
-        search.step()
-    return Proof(search.bound, search.value, search.best, search.priced)
+    some = keeps_of(search.machine)
+    if len(some) > MOST_TREES:
+        return
+    open_ = _Open(search)
+    for keeps in some:
+        open_.add(_Tree(search, keeps))
+    while open_.is_open() and not search.is_over() and (effort is None or open_.priced < effort):
+        open_.step()
+    search.bound = open_.bound
 
 
 class _Tree:
     """The partial mappings of one choice of what memories keep."""
 
-    def __init__(self, machine: Machine, workload: Workload, keeps: Keeps, objective: Objective) -> None:
-        self.space = Space(machine, workload, keeps)
-        self.bound = Bound(machine, workload, keeps, objective)
+    def __init__(self, search: LayerSearch, keeps: Keeps) -> None:
+        self.space = Space(search.machine, search.workload, keeps)
+        self.bound = Bound(search.machine, search.workload, keeps, search.objective)
         self.children = Children(self.bound)
 
     def orders(self, partial: Partial) -> Iterator[Mappings]:
@@ -101,12 +84,11 @@ class _Tree:
             yield Mappings(factors, orders, self.bound.keeps)
 
 
-class _Search:
+class _Open:
     """Chunks of partial mappings that wait, each ascending in its bounds."""
 
-    def __init__(self, objective: Objective, known: float) -> None:
-        self.objective, self.value = objective, known
-        self.best: Mappings | None = None
+    def __init__(self, search: LayerSearch) -> None:
+        self.search = search
         self.waiting: list[tuple[float, int, _Tree, Partial, Floats]] = []
         self.held = 0
         self.unsettled = np.inf
@@ -122,16 +104,16 @@ class _Search:
     @property
     def bound(self) -> float:
         """Of all mappings."""
-        return float(min(min(self.least, self.unsettled) * (1 - SLACK), self.value))
+        return float(min(min(self.least, self.unsettled) * (1 - SLACK), self.search.value))
 
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether anything waits that may be better than the best, and would lift the bound."""
         return self.least < self.limit
 
     @property
     def limit(self) -> float:
         """Bounds from here on are of nothing better."""
-        return min(self.value * (1 - SLACK), self.unsettled)
+        return min(self.search.value * (1 - SLACK), self.unsettled)
 
     def add(self, tree: _Tree) -> None:
         """All mappings of a tree."""
@@ -189,10 +171,7 @@ class _Search:
         for mappings in tree.orders(partial):
             tried = True
             self.priced += len(mappings)
-            values = value_of(tree.space.machine, tree.space.workload, mappings, self.objective)
-            at = int(np.argmin(values))
-            if values[at] < self.value:
-                self.value, self.best = float(values[at]), mappings[np.array([at])]
+            self.search.values(mappings)
         if not tried:
             self.unsettled = min(self.unsettled, bound)
 

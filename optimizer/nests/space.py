@@ -18,8 +18,6 @@ from fadiff.optimizer.cut.partition import Objective
 
 Move = tuple[int, int, int, int]
 """A factor elsewhere: dimension, prime, from level, to level."""
-MOST_KEEPS = 64
-"""Choices of what memories keep that are searched, those that keep most first."""
 
 
 @dataclass(frozen=True)
@@ -178,17 +176,19 @@ class Space:
         return found
 
 
-def value_of(machine: Machine, workload: Workload, rows: Mappings, objective: Objective) -> Floats:
-    """Of the objective, of every row; infinite where it does not fit."""
-    found = np.full(len(rows), np.inf)
+def costs_of(machine: Machine, workload: Workload, rows: Mappings) -> tuple[Floats, Floats]:
+    """pJ and cycles of every row; infinite where it does not fit."""
+    energy, cycles = np.full(len(rows), np.inf), np.full(len(rows), np.inf)
     fits = np.flatnonzero(Nests(machine, workload, rows).fits)
     if len(fits):
         nests = Nests(machine, workload, rows[fits])
-        if objective == "latency":
-            found[fits] = nests.cycles
-        else:
-            found[fits] = nests.edp if objective == "edp" else nests.energy
-    return found
+        energy[fits], cycles[fits] = nests.energy, nests.cycles
+    return energy, cycles
+
+
+def value_of(objective: Objective, energy: Floats, cycles: Floats) -> Floats:
+    """Of the objective: uJ x cycles, pJ or cycles."""
+    return {"edp": energy * 1e-6 * cycles, "energy": energy, "latency": cycles}[objective]
 
 
 def _after(factors: Ints, move: Move) -> Ints:
@@ -220,5 +220,4 @@ def keeps_of(machine: Machine) -> list[Keeps]:
         free = sorted(memory.may_keep)
         sets = [frozenset(c) for n in range(len(free), -1, -1) for c in itertools.combinations(free, n)]
         choices.append([memory.keeps | chosen for chosen in sets])
-    found = sorted(itertools.product(*choices), key=lambda keeps: -sum(map(len, keeps)))
-    return found[:MOST_KEEPS]
+    return sorted(itertools.product(*choices), key=lambda keeps: -sum(map(len, keeps)))

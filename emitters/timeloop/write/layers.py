@@ -18,7 +18,18 @@ from fadiff.emitters.timeloop.write.script import native_script
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
 from fadiff.optimizer.nests.network import MappedNetwork
 
-COLUMNS = ("layer", "op", "dims", "macs", "cycles", "energy_pj", "edp_uj_cycles", "floor", "mapping")
+COLUMNS = (
+    "layer",
+    "op",
+    "dims",
+    "macs",
+    "cycles",
+    "energy_pj",
+    "edp_uj_cycles",
+    "bound",
+    "proven",
+    "mapping",
+)
 
 
 def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
@@ -68,7 +79,7 @@ def _table(network: MappedNetwork) -> str:
     rows.writerow(COLUMNS)
     for mapped in network.layers:
         layer, found = mapped.layer, mapped.found
-        cost = (found.cycles, f"{found.energy:.2f}", f"{found.edp:.6g}", f"{found.floor:.6g}")
+        cost = (found.cycles, f"{found.energy:.2f}", f"{found.edp:.6g}", f"{found.bound:.6g}", found.proven)
         row = (safe_cell(layer.name), layer.op, str(layer.dims), layer.macs, *cost)
         rows.writerow((*row, nest_text(network.machine, mapped.workload, found.mapping)))
     return text.getvalue()

@@ -26,7 +26,10 @@ from fadiff.emitters.timeloop.read.machine import read_machine
 from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from fadiff.emitters.timeloop.write.machine import machine_architecture
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
-from fadiff.optimizer.nests.search import best_mapping, floor
+from fadiff.optimizer.nests.auto import auto, exact
+from fadiff.optimizer.nests.bound import NOBODY, Bound, Partial
+from fadiff.optimizer.nests.layer import LayerSearch
+from fadiff.optimizer.nests.local import local_search
 from fadiff.optimizer.nests.space import Space, keeps_of
 from tests.emitters.timeloop.record_nests import MACHINES, PER_MACHINE, mapping_of
 
@@ -123,7 +126,7 @@ TINY = Machine(
 )
 
 
-def test_the_search_finds_the_best_of_all_mappings() -> None:
+def test_the_best_of_all_mappings_is_found_and_proven() -> None:
     """Against every placement of factors and every order, priced one by one."""
     workload = Workload(Dims(K=6, C=4, P=3))
     best = np.inf
@@ -145,16 +148,38 @@ def test_the_search_finds_the_best_of_all_mappings() -> None:
             allowed = factors[:, 2, workload.active.index("C")] == 1
             edp = nests.edp[nests.fits & allowed]
             best = min(best, edp.min())
-    found = best_mapping(TINY, workload)
-    assert found.edp == pytest.approx(best)
-    assert floor(TINY, workload, "edp") <= best
-    assert obstacle(TINY, workload, found.mapping) == ""
+    for method, is_proven in ((auto, True), (exact, True), (local_search, False)):
+        search = LayerSearch(TINY, workload)
+        method(search)
+        found = search.found()
+        assert found.edp == pytest.approx(best)
+        assert found.proven == is_proven
+        assert obstacle(TINY, workload, found.mapping) == ""
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_mapping_is_below_the_bound_of_any_of_its_levels(name: str) -> None:
+    for number, row in enumerate([row for row in RECORDED if row["machine"] == name][::15]):
+        machine, workload, one = mapping_of(row)
+        rows = Space(machine, workload, one.keeps).random(32, np.random.default_rng(number))
+        nests = Nests(machine, workload, rows)
+        for objective, cost in (("edp", nests.edp), ("energy", nests.energy), ("latency", nests.cycles)):
+            bound = Bound(machine, workload, rows.keeps, objective)
+            stays = np.full((len(rows), len(bound.places)), NOBODY)
+            for memory, level in enumerate(bound.places):
+                for at, order in enumerate(rows.orders[:, memory]):
+                    loops = [dim for dim in order if rows.factors[at, level, dim] > 1]
+                    stays[at, memory] = bound.left_in_place[loops[0]] if loops else NOBODY
+            for level in range(len(machine.levels) + 1):
+                decided = rows.factors.copy()
+                decided[:, :level] = 1
+                assert (bound(Partial(level, decided, stays)) <= cost * (1 + 1e-9)).all()
 
 
 def test_what_no_tile_fits_is_said() -> None:
     small = Machine("small", (*TINY.levels[:-1], Memory("sums", ALL, words=2)), 1.0)
     with pytest.raises(MachineError, match="sums has 2 words, the smallest tiles of K4 C4 need 3: "):
-        best_mapping(small, Workload(Dims(K=4, C=4)))
+        LayerSearch(small, Workload(Dims(K=4, C=4)))
 
 
 def test_random_mappings_are_legal() -> None:
@@ -257,7 +282,7 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
         "R": 3,
         "S": 3,
     }
-    assert layer["edp_uj_cycles"] >= layer["floor"] > 0
+    assert layer["edp_uj_cycles"] >= layer["bound"] > 0
     assert len(summary["not_mapped"]) == 1
     with (out / "layers.csv").open() as file:
         [row] = csv.DictReader(file)
