@@ -6,14 +6,16 @@ import numpy as np
 
 from fadiff.converter.ir.builder import image_view, weight_view
 from fadiff.converter.ir.dims import Dims
-from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from fadiff.converter.ir.host import AveragePool
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 
 
-def realised_average_pool(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+def realised_average_pool(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """The convolution, or None: windows at the border that count fewer taps, other than an image of int8."""
+    if not isinstance(layer, HostLayer):
+        return None
     operator, (x, out) = layer.operator, (graph.tensors[n] for n in (layer.inputs[0], layer.outputs[0]))
     if not isinstance(operator, AveragePool) or {x.dtype, out.dtype, target.element_type} != {"int8"}:
         return None

@@ -1,4 +1,4 @@
-"""Which host operators become other layers: those whose programs the clock finds shorter so."""
+"""Which layers, host operators mostly, become others: those whose programs the clock finds shorter so."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
+from fadiff.optimizer.realise.depthwise_blocks import with_blocks_of_channels
 from fadiff.optimizer.realise.max_pools import realised_max_pool
+from fadiff.optimizer.realise.merged_columns import with_merged_columns
 from fadiff.optimizer.realise.norms import realised_norm
 from fadiff.optimizer.realise.realised import Realised, with_realised
 from fadiff.optimizer.realise.softmax import realised_softmax
 from fadiff.optimizer.realise.sums import realised_sum
 from fadiff.optimizer.search import optimize
 
-Realisation = Callable[[Graph, HostLayer, Target], Realised | None]
-"""What may do a host operator's work on a target, or None."""
+Realisation = Callable[[Graph, Layer, Target], Realised | None]
+"""What may do a layer's work on a target, or None."""
 Wanted = Callable[[Graph, Realised], bool]
 """Whether layers are to take the place of those in a graph."""
 
+LEAST_GAIN = 0.9
+"""Of the cycles before."""
 EXACT: tuple[Realisation, ...] = (
     realised_sum,
     realised_average_pool,
     realised_channel_product,
     realised_max_pool,
+    with_merged_columns,
+    with_blocks_of_channels,
 )
 """The same bits."""
 CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax)
@@ -40,12 +46,12 @@ CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax)
 def realised_graph(
     graph: Graph, target: Target, realisations: Sequence[Realisation], wanted: Wanted
 ) -> Graph:
-    """The graph with other layers in place of every host operator for which they are wanted.
+    """The graph with others in place of every layer for which they are wanted.
 
     Of several realisations of a layer the first that is wanted counts.
     """
     for layer in graph.layers:
-        if not isinstance(layer, HostLayer) or graph.by_name.get(layer.name) is not layer or not layer.inputs:
+        if graph.by_name.get(layer.name) is not layer or not layer.inputs:
             continue  # (a fill reads nothing)
         for realisation in realisations:
             realised = realisation(graph, layer, target)
@@ -69,12 +75,12 @@ class Tried:
 
     @property
     def is_quicker(self) -> bool:
-        """Whether it takes fewer cycles."""
-        return self.after < self.before
+        """Whether it takes clearly fewer cycles: other layers may fit their neighbours less well."""
+        return self.after < LEAST_GAIN * self.before
 
 
 class Quicker:
-    """Wanted are layers whose programs, each layer alone, take fewer cycles by the clock.
+    """Wanted are layers whose programs, each layer alone, take clearly fewer cycles by the clock.
 
     Pools that the stores of a convolution do take none, if layers may be fused.
     """
@@ -120,4 +126,7 @@ class Quicker:
 
 
 def _kind(layer: Layer) -> object:
-    return layer.operator if isinstance(layer, HostLayer) else layer.dims
+    """What tells its cycles from those of others of the same shapes."""
+    if isinstance(layer, HostLayer):
+        return layer.operator
+    return layer.dims, layer.op, layer.stride, layer.pads, layer.row_scale is None

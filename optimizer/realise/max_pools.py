@@ -23,11 +23,13 @@ from fadiff.optimizer.realise.realised import Realised, with_realised
 _LOWEST = -128
 
 
-def realised_max_pool(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+def realised_max_pool(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """An identity before the pool, perhaps behind a border.
 
     None: the store path cannot pool the window, or a convolution's stores can do it as it is.
     """
+    if not isinstance(layer, HostLayer):
+        return None
     pool, x = pool_of(graph, layer), graph.tensors[layer.inputs[0]]
     if pool is None or not target.has_max_pool or x.dtype != target.element_type:
         return None

@@ -22,9 +22,11 @@ _LEAST_BLOCK = 4
 """Channels in which the second tap holds mean and deviation, each in two parts."""
 
 
-def realised_norm(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+def realised_norm(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """The layers; None of rows that are not next to each other, of a float array, RMS norms with beta, and
     a width without a divisor that fits the array."""
+    if not isinstance(layer, HostLayer):
+        return None
     operator = layer.operator
     if not isinstance(operator, LayerNorm) or operator.rows.inner != 1 or operator.per_inner:
         return None

@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import EXPONENTIAL, Exponentials, Softmax
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 
 
-def realised_softmax(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+def realised_softmax(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """The layers; None for a float array, rows that are not next to each other, other readers than a product
     whose depth is a whole row, and a bias, which would be divided, too."""
+    if not isinstance(layer, HostLayer):
+        return None
     operator, out = layer.operator, graph.tensors[layer.outputs[0]]
     readers = graph.consumers(out.name)
     if not isinstance(operator, Softmax) or out.dtype != "int8" or operator.rows.inner != 1 or out.zero:

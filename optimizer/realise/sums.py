@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fadiff.converter.ir.dims import Dims
-from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import GlobalAveragePool, Reduce
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
@@ -23,8 +23,10 @@ class _Sum:
     scale: float
 
 
-def realised_sum(graph: Graph, layer: HostLayer, target: Target) -> Realised | None:
+def realised_sum(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """One product, or None: no sum of int8 (those of floats depend on their order)."""
+    if not isinstance(layer, HostLayer):
+        return None
     x, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
     total = _sum(layer, x)
     if total is None or {x.dtype, out.dtype, target.element_type} != {"int8"}:
