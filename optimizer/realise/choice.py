@@ -15,6 +15,7 @@ from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
 from fadiff.optimizer.realise.depthwise_blocks import with_blocks_of_channels
+from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.merged_columns import with_merged_columns
 from fadiff.optimizer.realise.norms import realised_norm
@@ -39,7 +40,7 @@ EXACT: tuple[Realisation, ...] = (
     with_blocks_of_channels,
 )
 """The same bits."""
-CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax)
+CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax, realised_linear_map)
 """As near to the float function, with other roundings."""
 
 

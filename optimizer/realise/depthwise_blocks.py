@@ -34,9 +34,10 @@ def with_blocks_of_channels(graph: Graph, layer: Layer, target: Target) -> Reali
     blocks = Tensor(f"{weight.name}.blocks", data.shape, "int8", weight.scale, data)
 
     def view(of: View, last: int) -> View:
-        strides = list(of.strides)
-        strides[0], strides[last] = block * of.strides[0], of.strides[0]
-        return replace(of, strides=tuple(strides))
+        channel, *others = of.strides
+        others[last - 1] = channel
+        n, h, w, c = others
+        return replace(of, strides=(block * channel, n, h, w, c))
 
     convolution = replace(
         layer,

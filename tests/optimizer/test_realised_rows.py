@@ -11,8 +11,11 @@ from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder, dense_strides
 from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer, View
-from fadiff.converter.ir.host import LayerNorm, Rows, Softmax
+from fadiff.converter.ir.host import Add, Binary, Copy, LayerNorm, Lookup, Rows, Softmax
+from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.realise.choice import realised_graph
+from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.norms import realised_norm
 from fadiff.optimizer.realise.realised import with_realised
 from fadiff.optimizer.realise.softmax import realised_softmax
@@ -131,6 +134,64 @@ def test_softmax_is_closer_to_float_than_on_the_core() -> None:
 def test_softmax_in_c(side: int) -> None:
     graph = on_array(attention(3, 37, 18), side)
     check(Case(optimize(graph, target_of(side), method="layerwise").schedule))
+
+
+def rotary(positions: int, heads: int, width: int) -> Graph:
+    """x cos + (-x2, x1) sin, angles by position and lane."""
+    half, size = width // 2, heads * width
+    builder = GraphBuilder("rotary")
+    x = builder.input("x", (positions, size), scale=SCALE)
+    angles = np.arange(positions)[:, None] * 10000.0 ** (-(np.arange(width) % half) / half)
+    cos, sin = (
+        builder.tensor(
+            name, (positions, width), scale=1 / 127, data=np.rint(127 * wave(angles)).astype(np.int8)
+        )
+        for name, wave in (("cos", np.cos), ("sin", np.sin))
+    )
+    negative = builder.tensor(
+        "neg", (256,), scale=SCALE, data=np.clip(-np.arange(-128, 128), -128, 127).astype(np.int8)
+    )
+    rows = (positions * heads, half)
+
+    def halves(source: int, target: int) -> Loops:
+        return Loops(rows, (Access(source, (width, 1)),), Access(target, (width, 1)))
+
+    turned = builder.tensor("turned", (positions, size), scale=SCALE)
+    builder.host("negated", Lookup(halves(half, 0)), (x, negative), (turned,))
+    builder.host("moved", Copy(halves(0, half)), (x,), (turned,))
+    image, factors = Access(0, (size, width, 1)), Access(0, (width, 0, 1))
+    loops = Loops((positions, heads, width), (image, factors), image)
+    y = builder.tensor("y", (positions, size), scale=SCALE)
+    parts = []
+    for name, source, factor in (("a", x, cos), ("b", turned, sin)):
+        part = builder.tensor(name, (positions, size), scale=SCALE)
+        builder.host(
+            name, Binary(loops, "mul", 1.0, 1.0, float(np.float32(1 / 127))), (source, factor), (part,)
+        )
+        parts.append(part)
+    builder.host("y", Add(), (parts[0], parts[1]), (y,))
+    return builder.build((y,))
+
+
+@pytest.mark.parametrize("side", [8, 16, 32])
+def test_rotary_embedding_is_one_rounding_instead_of_three(side: int) -> None:
+    graph, target = rotary(9, 3, 32), target_of(side)
+    realised = realised_graph(graph, target, (realised_linear_map,), lambda *_: True)
+    assert {layer.op for layer in realised.layers} == {"conv"}
+    q = np.random.default_rng(1).integers(-90, 91, (9, 96)).astype(np.int8)
+    rows = q.reshape(9, 3, 2, 16) * SCALE
+    angles = (np.arange(9)[:, None] * 10000.0 ** (-np.arange(16) / 16))[:, None]
+    first, second = rows[:, :, 0], rows[:, :, 1]
+    wanted = np.stack(
+        [
+            first * np.cos(angles) - second * np.sin(angles),
+            second * np.cos(angles) + first * np.sin(angles),
+        ],
+        2,
+    ).reshape(9, 96)
+    core, array = (run_reference(one, {"x": q})["y"] * SCALE for one in (graph, realised))
+    assert noise_db(wanted, array) > noise_db(wanted, core) + 1
+    check(Case(optimize(realised, target, method="exact").schedule))
 
 
 def test_what_stays_on_the_core() -> None:
