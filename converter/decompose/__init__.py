@@ -34,7 +34,7 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
     kept: list[onnx.NodeProto] = []
     for proto, node in zip(graph.node, program.nodes, strict=True):
         nodes = Nodes(node.name, node.version, fresh)
-        entry = find(node)
+        entry = find(program, node)
         if node.name in masks:
             blank(nodes, program, node, masks[node.name])
             done.add("Softmax with a mask")
@@ -44,7 +44,7 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
         elif node.name in blanks:
             blank_out(nodes, node, blanks[node.name])
             done.add("Add of a mask")
-        elif entry is not None and reason(program, node) is None and entry.applies(program, node):
+        elif entry is not None:
             entry.write(nodes, program, node)
             done.add(node.op)
         else:

@@ -1,8 +1,9 @@
-"""Operators that pick or overwrite elements at constant positions: one Gather each.
+"""Operators that pick or overwrite elements: one Gather each.
 
 GatherElements, GatherND, ScatterElements, ScatterND (slice assignment of exporters), Compress,
 ReverseSequence: with constant indices, every element of the result is a known element of the
-data (or of the updates behind it).  Trilu keeps what a constant mask says.
+data (or of the updates behind it).  Computed indices of a gather become flat numbers first.  Trilu keeps what
+a constant mask says.  TopK takes out one extreme after the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ import numpy as np
 
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.ir.program import Node, Program
+
+_MOST_PICKS = 32
+"""Of a TopK: each takes one pass over the values."""
+_CUT = "cut the model before its post-processing"
+_GONE = 1e9
+"""Marks what was taken out; no range counts it."""
 
 
 def constant_indices(program: Program, node: Node) -> str | None:
@@ -64,6 +71,82 @@ def gather_nd(nodes: Nodes, program: Program, node: Node) -> None:
     for place in np.ndindex(*indices.shape[:-1]):
         picked[place] = numbers[(*place[:batch], *indices[place])]
     _picked(nodes, node.inputs[0], picked, node.outputs[0])
+
+
+def gather_computed_elements(nodes: Nodes, program: Program, node: Node) -> None:
+    """GatherElements with computed indices: flat numbers are computed, too."""
+    shape, places = (program.shapes[name] for name in node.inputs[:2])
+    axis = int(node.attributes.get("axis", 0)) % len(shape)
+    others = [i for i in range(len(shape)) if i != axis]
+    steps = _steps(shape)
+    grid = np.indices(places)
+    first = sum((grid[i] * steps[i] for i in others), np.zeros(places, np.int64))
+    numbers = _numbered(nodes, program, node, [(node.inputs[1], shape[axis], steps[axis])], first)
+    flat = nodes.reshape(node.inputs[0], (-1,))
+    nodes.give(nodes.reshape(nodes.op("Gather", flat, numbers, axis=0), places), node.outputs[0])
+
+
+def gather_computed_nd(nodes: Nodes, program: Program, node: Node) -> None:
+    """GatherND with computed indices: rows of a table, their numbers computed, too."""
+    shape, places = (program.shapes[name] for name in node.inputs[:2])
+    batch, depth = int(node.attributes.get("batch_dims", 0)), places[-1]
+    inner = shape[batch + depth :]
+    steps = _steps(shape[: batch + depth])
+    grid = np.indices(places[:-1])
+    first = sum((grid[i] * steps[i] for i in range(batch)), np.zeros(places[:-1], np.int64))
+    columns = [
+        (nodes.pick(node.inputs[1], len(places) - 1, i), shape[batch + i], steps[batch + i])
+        for i in range(depth)
+    ]
+    numbers = _numbered(nodes, program, node, columns, first)
+    rows = nodes.reshape(node.inputs[0], (-1, math.prod(inner)))
+    picked = nodes.op("Gather", rows, numbers, axis=0)
+    nodes.give(nodes.reshape(picked, (*places[:-1], *inner)), node.outputs[0])
+
+
+def _steps(shape: tuple[int, ...]) -> list[int]:
+    """By how much a flat number grows along each axis."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _numbered(
+    nodes: Nodes, program: Program, node: Node, columns: list[tuple[str, int, int]], first: np.ndarray
+) -> str:
+    """A vector of flat numbers: `first`, and indices (from the end where negative) of a size times steps."""
+    dtype = program.numpy_type(node.inputs[1])
+    total = nodes.constant(first.astype(dtype))
+    for value, size, step in columns:
+        wrapped = nodes.op("Mod", value, nodes.constant(dtype.type(size)))
+        total = nodes.op("Add", total, nodes.op("Mul", wrapped, nodes.constant(dtype.type(step))))
+    return nodes.reshape(total, (-1,))
+
+
+def few_picks(program: Program, node: Node) -> str | None:
+    """k is constant and at most 32, of floating-point values."""
+    k = program.constant(node.input(1))
+    if k is None:
+        return f"{node.input(1)} is computed at run time; {_CUT}"
+    if not program.is_float(node.inputs[0]):
+        return f"{node.inputs[0]} is not floating point"
+    return None if k.reshape(-1)[0] <= _MOST_PICKS else f"sorts {k.reshape(-1)[0]} values; {_CUT}"
+
+
+def top_k(nodes: Nodes, program: Program, node: Node) -> None:
+    """TopK: the largest (smallest) of what is left, k times."""
+    x, shape = node.inputs[0], program.shapes[node.inputs[0]]
+    axis = int(node.attributes.get("axis", -1)) % len(shape)
+    name, gone = ("Max", -_GONE) if node.attributes.get("largest", 1) else ("Min", _GONE)
+    positions = nodes.constant(np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - 1 - axis)))
+    values, places, taken, left = list[str](), list[str](), "", x
+    for _ in range(int(program.constants[node.inputs[1]].reshape(-1)[0])):
+        if places:
+            last = nodes.op("Equal", places[-1], positions)
+            taken = nodes.op("Or", taken, last) if taken else last
+            left = nodes.op("Where", taken, nodes.number(gone), x)
+        values.append(nodes.reduce(f"Reduce{name}", left, [axis]))
+        places.append(nodes.op(f"Arg{name}", left, axis=axis, keepdims=1))
+    for found, output in zip((values, places), node.outputs, strict=False):
+        nodes.give(nodes.op("Concat", *found, axis=axis), output)
 
 
 def scatter_elements(nodes: Nodes, program: Program, node: Node) -> None:

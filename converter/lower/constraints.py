@@ -47,9 +47,7 @@ def image(program: Program, node: Node) -> str | None:
     shape, result = (program.shapes[name] for name in (node.inputs[0], node.outputs[0]))
     if len(shape) not in (3, 4):
         found = f"input {node.inputs[0]} has shape {list(shape)}, neither N C W nor N C H W"
-        return (
-            f"{found}; replace it by operators of one or two spatial axes (a Conv3d: sums of Conv2d by frame)"
-        )
+        return f"{found}; replace it by operators of one or two spatial axes"
     return None if len(result) == len(shape) else f"output {node.outputs[0]} has shape {list(result)}"
 
 

@@ -28,7 +28,6 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "Scan": ("is a loop", "export the model with its loop unrolled, or with LSTM or GRU nodes"),
     "SequenceMap": (_CONTAINER, _HOST),
     **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), (_UNSIZED, _CUT)),
-    "TopK": ("sorts its values", _CUT),
     "MaxUnpool": ("writes pixels at computed positions", "replace it by Resize or ConvTranspose"),
     **dict.fromkeys(("RoiAlign", "MaxRoiPool", "DeformConv", "GridSample", "AffineGrid"), (_SAMPLED, _CUT)),
     **dict.fromkeys(

@@ -18,7 +18,7 @@ from tests.converter.oracle import model_of, weights
 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two convolutions, two heads, and a TopK that nobody lowers; the batch has a name."""
+    """Two convolutions, two heads, and a TopK that sorts too much; the batch has a name."""
     nodes = [
         helper.make_node("Conv", ["image", "w1"], ["c1"], "stem", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c1"], ["r1"], "stem_relu"),
@@ -33,9 +33,9 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     constants = {
         "w1": weights(0, 8, 4, 3, 3),
         "w2": weights(1, 8, 8, 3, 3),
-        "w3": weights(2, 8, 6),
+        "w3": weights(2, 8, 48),
         "w4": weights(3, 8, 5),
-        "k": np.array([2], np.int64),
+        "k": np.array([40], np.int64),
     }
     path = tmp_path_factory.mktemp("cut") / "detector.onnx"
     onnx.save(model_of(nodes, {"image": ("batch", 4, 9, 9)}, {"all": None}, constants), path)
@@ -66,7 +66,7 @@ def test_a_cut_converts_what_is_refused_as_a_whole(detector: Path) -> None:
     message = str(caught.value)
     assert "before node best_ones converts: --outputs scores,boxes" in message
     graph = convert(detector, dims={"batch": 1}, cut=Cut(outputs=("scores", "boxes")), calibrate=False).graph
-    assert [graph.tensors[name].shape for name in graph.outputs] == [(1, 6), (1, 5)]
+    assert [graph.tensors[name].shape for name in graph.outputs] == [(1, 48), (1, 5)]
 
 
 def test_the_advice_leaves_out_both_ends(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_the_advice_leaves_out_both_ends(tmp_path: Path) -> None:
         helper.make_node("Relu", ["y"], ["z"], "relu"),
         helper.make_node("TopK", ["z", "k"], ["last", ""], "rank"),
     ]
-    constants = {"w": weights(0, 4, 4), "k": np.array([4], np.int64)}
+    constants = {"w": weights(0, 40, 40), "k": np.array([40], np.int64)}
     path = tmp_path / "both.onnx"
-    onnx.save(model_of(nodes, {"x": (1, 8)}, {"last": None}, constants), path)
+    onnx.save(model_of(nodes, {"x": (1, 48)}, {"last": None}, constants), path)
     with pytest.raises(UnsupportedError, match="after node sort and before node rank") as caught:
         convert(path)
     assert "--inputs first --outputs z" in str(caught.value)
@@ -88,7 +88,7 @@ def test_the_advice_leaves_out_both_ends(tmp_path: Path) -> None:
 def test_no_advice_where_nothing_would_stay(tmp_path: Path) -> None:
     node = helper.make_node("TopK", ["x", "k"], ["y", ""], "sort")
     path = tmp_path / "sort.onnx"
-    onnx.save(model_of([node], {"x": (1, 8)}, {"y": None}, {"k": np.array([4], np.int64)}), path)
+    onnx.save(model_of([node], {"x": (1, 48)}, {"y": None}, {"k": np.array([40], np.int64)}), path)
     with pytest.raises(UnsupportedError) as caught:
         convert(path)
     assert "--outputs" not in str(caught.value)
@@ -142,6 +142,6 @@ def test_cut_points_are_where_one_tensor_separates(detector: Path) -> None:
         ("c2", (1, 8, 4, 4)),
         ("pooled", (1, 8, 1, 1)),
     ]
-    stem, body, heads = 81 * 8 * 4 * 9, 16 * 8 * 8 * 9, 8 * 6 + 8 * 5
+    stem, body, heads = 81 * 8 * 4 * 9, 16 * 8 * 8 * 9, 8 * 48 + 8 * 5
     assert [p.macs_before for p in points] == [stem, stem, stem + body, stem + body]
     assert {p.macs_before + p.macs_behind for p in points} == {stem + body + heads}

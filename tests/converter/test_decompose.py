@@ -46,6 +46,20 @@ def _one(op: str, shape: tuple[int, ...], constants=None, opset: int = 18, input
     return model_of([node], shapes, {"y": None}, constants, opset)
 
 
+def _picked(  # type: ignore[no-untyped-def]
+    shape: tuple[int, ...], k: int, op: str = "GatherElements", batch_dims: int | None = None, **attributes
+):
+    """What a TopK finds, and what lies at its places in another value."""
+    axis = {} if batch_dims is not None else {"axis": attributes.get("axis", -1)}
+    options = axis or {"batch_dims": batch_dims}
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["y", "places"], **attributes),
+        helper.make_node("Neg", ["x"], ["other"]),
+        helper.make_node(op, ["other", "places"], ["z"], **options),
+    ]
+    return model_of(nodes, {"x": shape}, {"y": None, "z": None}, {"k": ints(k)})
+
+
 LINEAR = {"linear_before_reset": 1}
 CASES = {
     "lstm": _recurrent("LSTM", outputs="yhc"),
@@ -81,6 +95,28 @@ CASES = {
         {"y": None},
         opset=13,
     ),
+    "convolution of video": _one(
+        "Conv",
+        (1, 4, 5, 6, 6),
+        {"w": weights(1, 6, 2, 3, 3, 3), "b": weights(2, 6)},
+        group=2,
+        pads=[1, 1, 1, 1, 1, 1],
+        strides=[2, 1, 1],
+    ),
+    "convolution over frames": _one(
+        "Conv", (1, 4, 5, 6, 6), {"w": weights(1, 6, 4, 3, 1, 1)}, pads=[1, 0, 0, 1, 0, 0]
+    ),
+    "convolution of frames": _one("Conv", (2, 4, 3, 6, 6), {"w": weights(1, 6, 4, 1, 3, 3)}),
+    "max pool of video": _one(
+        "MaxPool", (1, 4, 5, 6, 6), kernel_shape=[3, 2, 2], strides=[1, 2, 2], pads=[1, 0, 0, 1, 0, 0]
+    ),
+    "average pool of video": _one(
+        "AveragePool", (1, 4, 5, 6, 6), kernel_shape=[3, 3, 2], strides=[2, 2, 2], pads=[1, 1, 0, 1, 1, 0]
+    ),
+    "mean of video": _one("GlobalAveragePool", (1, 4, 5, 6, 6)),
+    "three largest": _picked((2, 9), 3),
+    "two smallest of columns": _picked((2, 9, 3), 2, axis=1, largest=0),
+    "rows at computed places": _picked((2, 9, 3), 2, "GatherND", axis=2, batch_dims=1),
     "hardmax": _one("Hardmax", (3, 4, 7), axis=1),
     "group norm": _one(
         "GroupNormalization", (2, 6, 4, 5), {"s": weights(1, 6), "b": weights(2, 6)}, opset=21, num_groups=3
