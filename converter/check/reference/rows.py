@@ -152,11 +152,13 @@ def layer_norm(emit: Emit, layer: HostLayer, operator: ops.LayerNorm) -> None:
 
 
 def reduce(emit: Emit, layer: HostLayer, operator: ops.Reduce) -> None:
-    """sat8(rne(f32(sum or extremum) * scale))."""
+    """sat8(rne(f32(sum or extremum) * scale)); sums of floats in double precision."""
     value = _rows(emit, layer, operator)
     op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[operator.function]
-    total = emit.op(op, emit.word(value), emit.ints([1]), keepdims=0)
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
+    read = emit.wide(value) if emit.is_float and operator.function == "sum" else emit.word(value)
+    total = emit.op(op, read, emit.ints([1]), keepdims=0)
+    rounded = emit.cast(total, "float32") if emit.is_float else total
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(rounded, operator.scale)))
 
 
 def arg_max(emit: Emit, layer: HostLayer, operator: ops.ArgMax) -> None:

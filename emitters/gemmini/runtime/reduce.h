@@ -58,7 +58,13 @@ ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length
         return vector_largest(x, length);
     }
 #endif
-#ifndef ELEM_T_IS_FLOAT
+#ifdef ELEM_T_IS_FLOAT
+    if (function == REDUCE_SUM) {
+        double sum = 0.0;
+        EACH(l, length, sum += (double)x[l * step]);
+        return (wide_t)sum;
+    }
+#else
     const int32_t whole = step == 1 && length >= LONG_RUN && is_packed(x, 0) ? length / 8 : 0;
     for (; function == REDUCE_SUM && done < 8 * whole; done += 8 * MOST_SUMMED) {
         const int32_t words = MIN(whole - done / 8, MOST_SUMMED);
