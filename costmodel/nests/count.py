@@ -164,7 +164,7 @@ class Nests:
         return np.asarray(chosen.prod(axis=(1, 2)), dtype=np.int64)
 
     @cached_property
-    def _counted(self) -> list[list[Accesses]]:
+    def counted(self) -> list[list[Accesses]]:
         """Of the kept operands of every memory, outermost first."""
         memories = range(len(self._places))
         found = [[self.accesses(operand, memory) for operand in OPERANDS] for memory in memories]
@@ -175,7 +175,7 @@ class Nests:
         """The slowest of the multipliers and every memory at its bandwidth; no fill, no drain."""
         compute = self.compute_cycles
         slowest = compute.copy()
-        for own, counted in zip(self.machine.memories, self._counted, strict=True):
+        for own, counted in zip(self.machine.memories, self.counted, strict=True):
             zeros = np.zeros(len(compute))
             reads = sum((c.reads / compute for c in counted), zeros)
             writes = sum(((c.fills + c.updates) / compute for c in counted), zeros)
@@ -197,7 +197,7 @@ class Nests:
         """[rows, memories + 1] in pJ, outermost memory first, the multipliers last."""
         found = [
             self._energy(own, counted)
-            for own, counted in zip(self.machine.memories, self._counted, strict=True)
+            for own, counted in zip(self.machine.memories, self.counted, strict=True)
         ]
         macs = np.full(len(self.mappings), self.workload.dims.product * self.machine.mac_pj)
         return np.stack([*found, macs], axis=1)

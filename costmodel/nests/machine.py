@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.dims import RELEVANT, Dim
 
 Operand = Literal["W", "I", "O"]
 OPERANDS: tuple[Operand, ...] = ("W", "I", "O")
@@ -91,10 +91,10 @@ class Machine:
     def __post_init__(self) -> None:
         if not self.memories or not isinstance(self.levels[0], Memory):
             raise MachineError("the outermost level must be a memory; add the DRAM")
-        missing = [DATA_SPACES[o] for o in OPERANDS if o not in self.memories[0].keeps]
+        kept = frozenset[Operand]().union(*(memory.keeps for memory in self.memories))
+        missing = [DATA_SPACES[o] for o in OPERANDS if o not in kept]
         if missing:
-            where = self.memories[0].name
-            raise MachineError(f"{where} does not keep {', '.join(missing)}; the outermost memory must")
+            raise MachineError(f"no memory keeps {', '.join(missing)}; let the outermost one do so")
         names = [(level.name, level.axis if isinstance(level, FanOut) else "") for level in self.levels]
         for name in names:
             if names.count(name) > 1:
@@ -109,6 +109,45 @@ class Machine:
     def fan_outs(self) -> tuple[FanOut, ...]:
         """Outermost first."""
         return tuple(level for level in self.levels if isinstance(level, FanOut))
+
+    @property
+    def shared(self) -> int | None:
+        """Level of the outermost memory on chip that is there once and may keep inputs and outputs: layers
+        can hand tensors over in it.  None: there is no such memory."""
+        for place, level in enumerate(self.levels[1:], start=1):
+            if isinstance(level, FanOut):
+                return None
+            if {"I", "O"} <= level.keeps | level.may_keep:
+                return place
+        return None
+
+    def holding(self, held: frozenset[Operand], inside: frozenset[Operand], reserved: int) -> Machine:
+        """The machine as a layer sees it of which `held` operands lie whole in the shared memory, those of
+        them that are `inside` nowhere else; `reserved` of its words are taken.
+
+        Raises:
+            MachineError: there is no such memory, or a fixed factor outside it cuts the operand.
+        """
+        shared = self.shared
+        if shared is None:
+            raise MachineError("no memory on chip is shared by all multipliers and keeps inputs and outputs")
+        whole = dict.fromkeys((dim for operand in held for dim in sorted(RELEVANT[operand])), 1)
+        levels = list(self.levels)
+        for place, level in enumerate(levels[:shared]):
+            exact = level.limits.exact
+            if any(exact.get(dim, 1) > 1 for dim in whole):
+                raise MachineError(f"fixed factors of {level.name} cut what is to stay below it")
+            limits = replace(level.limits, exact={**exact, **whole})
+            assert isinstance(level, Memory)
+            levels[place] = replace(
+                level, keeps=level.keeps - inside, may_keep=level.may_keep - inside, limits=limits
+            )
+        own = levels[shared]
+        assert isinstance(own, Memory)
+        levels[shared] = replace(
+            own, keeps=own.keeps | held, may_keep=own.may_keep - held, words=own.words - reserved
+        )
+        return replace(self, levels=tuple(levels))
 
     @property
     def multipliers(self) -> int:

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from fadiff.commands.options import FILE, OBJECTIVES, PATH, choice, console_options, model_argument
+from fadiff.commands.options import (
+    FILE,
+    OBJECTIVES,
+    PATH,
+    choice,
+    console_options,
+    model_argument,
+    switch_off,
+)
 from fadiff.commands.reading import bound_dims, cut_options, dim_option
-from fadiff.console import Console, numbers
+from fadiff.console import Columns, Console, numbers
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Of the whole search.  [default: until restarts find nothing better]",
 )
+@switch_off("--no-fusion", "fusion", "Keep every layer on its own, with nothing on chip between layers.")
 @click.option("--seed", default=0, show_default=True, help="Of the search.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @dim_option
@@ -57,6 +66,7 @@ def map_command(
     out: Path | None,
     objective: Objective,
     time_budget: float | None,
+    fusion: bool,
     seed: int,
     as_json: bool,
     dims: tuple[tuple[str, int], ...],
@@ -67,6 +77,7 @@ def map_command(
 
     Writes what timeloop-model runs unchanged: arch.yaml with its energies, a problem and a mapping of every
     layer, index.yaml, run_timeloop.sh; and layers.csv.  Counts are Timeloop's, for perfect factors.
+    Layers hand tensors over in a memory on chip that all multipliers share, where that wins.
 
     \b
     Examples:
@@ -89,7 +100,9 @@ def map_command(
             model, calibrate=False, dims=bound_dims(dims), cut=Cut(inputs, outputs), progress=console.update
         )
     with naming(arch), console.stage(f"mapping onto {machine.name}", time_budget):
-        found = map_network(conversion.graph, machine, objective, time_budget, seed, progress=console.update)
+        found = map_network(
+            conversion.graph, machine, objective, time_budget, seed, fusion, progress=console.update
+        )
     if out is not None:
         with replacing_folder(out, force=False) as folder:
             write_layers(found, conversion.graph.name, folder)
@@ -99,18 +112,26 @@ def map_command(
     rows = (
         (
             mapped.layer.name,
-            str(mapped.layer.dims),
-            f"{mapped.found.cycles:,}",
-            f"{mapped.found.energy * 1e-6:,.2f}",
-            f"{mapped.found.edp:.4g}",
+            str(mapped.run.workload.dims),
+            str(mapped.run.times),
+            f"{mapped.cycles:,}",
+            f"{mapped.energy * 1e-6:,.2f}",
+            f"{mapped.found.edp * mapped.run.times**2:.4g}",
             _gap(mapped.found),
         )
-        for mapped in found.layers
+        for mapped in found.best.layers
     )
-    console.table(("layer", "dims", *numbers("cycles", "uJ", "EDP uJ x cycles", "x bound")), rows)
+    columns: Columns = ("layer", "dims", *numbers("runs", "cycles", "uJ", "EDP uJ x cycles", "x bound"))
+    console.table(columns, rows)
+    for layers, tile in found.best.groups.items():
+        console.result(
+            f"fused: {', '.join(layers)}, tiles of {tile.P} rows: {found.saved(layers):,.0f} bytes saved"
+        )
+    best, unfused = found.best, found.unfused
     console.result(
-        f"{len(found.layers)} layers on {machine.name}, one after the other: {found.cycles:,} cycles, "
-        f"{found.energy * 1e-6:,.1f} uJ, EDP {found.edp:.4g} uJ x cycles"
+        f"{len(best.layers)} layers on {machine.name}, one after the other: {best.cycles:,} cycles, "
+        f"{best.energy * 1e-6:,.1f} uJ, EDP {best.edp:.4g} uJ x cycles"
+        + (f"; with nothing fused {unfused.edp:.4g}" if best.groups else "")
     )
     if found.others:
         console.note(f"no loop nests, not counted: {', '.join(found.others)}")
@@ -129,19 +150,26 @@ def _summary(found: MappedNetwork) -> dict[str, object]:
     layers = [
         {
             "name": mapped.layer.name,
-            "dims": mapped.layer.dims.as_dict(),
-            "cycles": mapped.found.cycles,
-            "energy_pj": mapped.found.energy,
-            "edp_uj_cycles": mapped.found.edp,
+            "dims": mapped.run.workload.dims.as_dict(),
+            "runs": mapped.run.times,
+            "cycles": mapped.cycles,
+            "energy_pj": mapped.energy,
+            "edp_uj_cycles": mapped.cycles * mapped.energy * 1e-6,
             "bound": mapped.found.bound,
             "proven": mapped.found.proven,
+            "bytes": mapped.traffic(found.machine),
         }
-        for mapped in found.layers
+        for mapped in found.best.layers
     ]
-    totals = {"cycles": found.cycles, "energy_pj": found.energy, "edp_uj_cycles": found.edp}
+    totals = [
+        {"cycles": each.cycles, "energy_pj": each.energy, "edp_uj_cycles": each.edp}
+        for each in (found.best, found.unfused)
+    ]
     return {
         "machine": found.machine.name,
         "layers": layers,
+        "fused": [{"layers": list(x), "bytes_saved": found.saved(x)} for x in found.best.groups],
         "not_mapped": list(found.others),
-        "totals": totals,
+        "totals": {**totals[0], "bound": found.bound},
+        "unfused": {**totals[1], "bound": found.unfused_bound},
     }

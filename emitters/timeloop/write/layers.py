@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
-from fadiff.costmodel.nests.machine import Machine, Memory
+from fadiff.costmodel.nests.machine import DATA_SPACES, Machine, Memory
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.gemmini.names import c_identifier
@@ -16,19 +17,20 @@ from fadiff.emitters.timeloop.write.machine import machine_architecture, machine
 from fadiff.emitters.timeloop.write.problem import problem
 from fadiff.emitters.timeloop.write.script import native_script
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
-from fadiff.optimizer.nests.network import MappedNetwork
+from fadiff.optimizer.nests.network import MappedLayer, MappedNetwork
 
 COLUMNS = (
     "layer",
     "op",
     "dims",
+    "runs",
     "macs",
     "cycles",
     "energy_pj",
     "edp_uj_cycles",
     "bound",
     "proven",
-    "mapping",
+    "fused_with",
 )
 
 
@@ -39,12 +41,12 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
     title = f"{machine.name}: energies in pJ an access, bandwidths in words per cycle and instance"
     (folder / "arch.yaml").write_text(yaml_text(machine_architecture(machine), (title,)), encoding="utf-8")
     entries = []
-    for number, mapped in enumerate(network.layers):
+    for number, mapped in enumerate(network.best.layers):
         name = f"{number:03d}_{c_identifier(mapped.layer.name)[:60]}"
         about = (f"layer {mapped.layer.name}: {mapped.layer.op} {mapped.layer.dims}".replace("\n", " "),)
         files = {
-            "problem": problem(mapped.layer, mapped.layer.dims),
-            "mapping": machine_mapping(machine, mapped.workload, mapped.found.mapping),
+            "problem": problem(mapped.layer, mapped.run.workload.dims),
+            "mapping": machine_mapping(machine, mapped.run.workload, mapped.found.mapping),
         }
         for kind, content in files.items():
             (folder / f"{name}.{kind}.yaml").write_text(yaml_text(content, about), encoding="utf-8")
@@ -54,8 +56,9 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
                 arch="arch.yaml",
                 problem=f"{name}.problem.yaml",
                 mapping=f"{name}.mapping.yaml",
-                runs=1,
+                runs=mapped.run.times,
                 factors="perfect",
+                notes=tuple(_notes(network, mapped)),
             )
         )
     index = Index(
@@ -76,13 +79,33 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
 def _table(network: MappedNetwork) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for mapped in network.layers:
-        layer, found = mapped.layer, mapped.found
-        cost = (found.cycles, f"{found.energy:.2f}", f"{found.edp:.6g}", f"{found.bound:.6g}", found.proven)
-        row = (safe_cell(layer.name), layer.op, str(layer.dims), layer.macs, *cost)
-        rows.writerow((*row, nest_text(network.machine, mapped.workload, found.mapping)))
+    rows.writerow((*COLUMNS, *(f"{m.name}_bytes" for m in network.machine.memories), "mapping"))
+    for mapped in network.best.layers:
+        layer, found, run = mapped.layer, mapped.found, mapped.run
+        together = next((group for group in network.best.groups if layer.name in group), ())
+        fused_with = " ".join(safe_cell(name) for name in together if name != layer.name)
+        cost = (mapped.cycles, f"{mapped.energy:.2f}", f"{mapped.cycles * mapped.energy * 1e-6:.6g}")
+        known = (f"{found.bound:.6g}", found.proven, fused_with)
+        about = (safe_cell(layer.name), layer.op, str(run.workload.dims), run.times, layer.macs)
+        moved = (f"{nbytes:.0f}" for nbytes in mapped.traffic(network.machine).values())
+        rows.writerow(
+            (*about, *cost, *known, *moved, nest_text(network.machine, run.workload, found.mapping))
+        )
     return text.getvalue()
+
+
+def _notes(network: MappedNetwork, mapped: MappedLayer) -> Iterator[str]:
+    """What Timeloop is not told of a fused layer."""
+    for layers in network.best.groups:
+        if mapped.layer.name in layers:
+            stay = " and ".join(DATA_SPACES[operand] for operand in sorted(mapped.run.inside))
+            yield (
+                f"fused with {', '.join(name for name in layers if name != mapped.layer.name)}: run "
+                f"{mapped.run.times} times, once per group tile; {stay} pass the outermost memory by; "
+                f"the group saves {network.saved(layers):.0f} bytes there"
+            )
+            if mapped.run.reserved:
+                yield f"{mapped.run.reserved} more words of the shared memory wait for other members"
 
 
 def nest_text(machine: Machine, workload: Workload, mappings: Mappings) -> str:
