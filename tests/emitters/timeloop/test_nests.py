@@ -21,6 +21,7 @@ from fadiff.costmodel.nests.machine import (
 )
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
+from fadiff.emitters.timeloop.index import read_index
 from fadiff.emitters.timeloop.machines import machine_names, machine_of
 from fadiff.emitters.timeloop.read.machine import read_machine
 from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
@@ -256,7 +257,8 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     weights = np.ones((4, 2, 3, 3), np.float32)
     nodes = [
         onnx.helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
-        onnx.helper.make_node("Softmax", ["a"], ["y"], name="second"),
+        onnx.helper.make_node("Conv", ["a", "v"], ["b"], name="second"),
+        onnx.helper.make_node("Softmax", ["b"], ["y"], name="third"),
     ]
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -264,16 +266,25 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
         "net",
         [value("x", 1, [1, 2, 6, 6])],
         [value("y", 1, [1, 4, 6, 6])],
-        [onnx.numpy_helper.from_array(weights, "w")],
+        [
+            onnx.numpy_helper.from_array(weights, "w"),
+            onnx.numpy_helper.from_array(weights[:, :1, :1, :1].repeat(4, 1), "v"),
+        ],
     )
     model = tmp_path / "net.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), model)
     out = tmp_path / "out"
-    command = ["map", str(model), "--arch", "tpu-like", "--out", str(out), "--json", "--time-budget", "0.2"]
+    command = ["map", str(model), "--arch", "tpu-like", "--out", str(out), "--json", "--time-budget", "0.6"]
     done = CliRunner().invoke(cli, command, obj=Console(), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
-    [layer] = summary["layers"]
+    layer, second = summary["layers"]
+    assert [group["layers"] for group in summary["fused"]] == [[layer["name"], second["name"]]]
+    assert summary["fused"][0]["bytes_saved"] == 2 * 4 * 6 * 6
+    assert summary["totals"]["edp_uj_cycles"] < summary["unfused"]["edp_uj_cycles"]
+    entries = read_index(out / "index.yaml").layers
+    assert all("fused with" in entry.notes[0] and "saves 288 bytes" in entry.notes[0] for entry in entries)
+    assert "DRAM\n  type: bypass\n  keep: [Weights, Inputs]\n" in (out / entries[0].mapping).read_text()
     assert {d: n for d, n in layer["dims"].items() if n > 1} == {
         "K": 4,
         "C": 2,
@@ -285,7 +296,7 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     assert layer["edp_uj_cycles"] >= layer["bound"] > 0
     assert len(summary["not_mapped"]) == 1
     with (out / "layers.csv").open() as file:
-        [row] = csv.DictReader(file)
+        row, _ = csv.DictReader(file)
     assert int(row["cycles"]) == layer["cycles"]
     assert row["mapping"].startswith("DRAM")
     assert (out / "run_timeloop.sh").stat().st_mode & 0o100
