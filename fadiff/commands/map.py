@@ -116,7 +116,7 @@ def map_command(
             str(mapped.run.times),
             f"{mapped.cycles:,}",
             f"{mapped.energy * 1e-6:,.2f}",
-            f"{mapped.found.edp * mapped.run.times**2:.4g}",
+            f"{mapped.edp:.4g}",
             _gap(mapped.found),
         )
         for mapped in found.best.layers
@@ -154,7 +154,7 @@ def _summary(found: MappedNetwork) -> dict[str, object]:
             "runs": mapped.run.times,
             "cycles": mapped.cycles,
             "energy_pj": mapped.energy,
-            "edp_uj_cycles": mapped.cycles * mapped.energy * 1e-6,
+            "edp_uj_cycles": mapped.edp,
             "bound": mapped.found.bound,
             "proven": mapped.found.proven,
             "bytes": mapped.traffic(found.machine),

@@ -47,6 +47,11 @@ class MappedLayer:
         """Of all runs."""
         return self.run.times * self.found.cycles
 
+    @property
+    def edp(self) -> float:
+        """uJ x cycles of all runs."""
+        return self.energy * 1e-6 * self.cycles
+
     def traffic(self, machine: Machine) -> dict[str, float]:
         """Bytes read and written of every memory, all runs and instances, outermost memory first."""
         nests = Nests(self.run.on(machine), self.run.workload, self.found.mapping)

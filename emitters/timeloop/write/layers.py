@@ -84,7 +84,7 @@ def _table(network: MappedNetwork) -> str:
         layer, found, run = mapped.layer, mapped.found, mapped.run
         together = next((group for group in network.best.groups if layer.name in group), ())
         fused_with = " ".join(safe_cell(name) for name in together if name != layer.name)
-        cost = (mapped.cycles, f"{mapped.energy:.2f}", f"{mapped.cycles * mapped.energy * 1e-6:.6g}")
+        cost = (mapped.cycles, f"{mapped.energy:.2f}", f"{mapped.edp:.6g}")
         known = (f"{found.bound:.6g}", found.proven, fused_with)
         about = (safe_cell(layer.name), layer.op, str(run.workload.dims), run.times, layer.macs)
         moved = (f"{nbytes:.0f}" for nbytes in mapped.traffic(network.machine).values())

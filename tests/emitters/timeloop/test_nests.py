@@ -274,7 +274,7 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), model)
     out = tmp_path / "out"
-    command = ["map", str(model), "--arch", "tpu-like", "--out", str(out), "--json", "--time-budget", "0.6"]
+    command = ["map", str(model), "--arch", "tpu-like", "--out", str(out), "--json"]
     done = CliRunner().invoke(cli, command, obj=Console(), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
