@@ -13,7 +13,7 @@ from fadiff.costmodel.group.tile_buffer import Span, TileBuffer
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.emitters.gemmini.errors import EmitError
 from fadiff.emitters.gemmini.states import place_states
-from fadiff.emitters.gemmini.weights import WeightBlob, build_blob
+from fadiff.emitters.gemmini.weights import WeightBlob, build_blob, stored_weights
 
 Symbol = Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
 
@@ -42,7 +42,7 @@ class Box:
 class Memory:
     """All places.
 
-    `tensors` holds what exists in full (depthwise weights under their layer's name), `boxes` the
+    `tensors` holds what exists in full (depthwise weights by layer), `boxes` the
     tile-buffer box of each fused intermediate, `psums` the scratch of spilling layers by layer.
     """
 
@@ -56,7 +56,7 @@ class Memory:
 
     def weight_place(self, layer: TensorCoreLayer) -> Place:
         """Of a layer's stationary operand."""
-        return self.tensors[layer.name if layer.op == "depthwise" else layer.weight.tensor]
+        return self.tensors[stored_weights(layer)]
 
 
 def plan_memory(

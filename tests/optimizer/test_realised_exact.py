@@ -96,7 +96,7 @@ def average(
     builder = GraphBuilder("average")
     x = builder.input("x", image, scale=0.1)
     y = builder.tensor("y", (image[0], *out, image[3]), scale=0.1)
-    builder.host("average", AveragePool(window, all_taps, 1.37), (x,), (y,))
+    builder.host("y", AveragePool(window, all_taps, 1.37), (x,), (y,))
     return builder.build((y,))
 
 
