@@ -91,7 +91,7 @@ class Drafter:
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-        return self._draft(model, replace(program_of(model), states=plain.program.states), note=note)
+        return self._draft(model, self._read_again(model), note=note)
 
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
@@ -101,8 +101,13 @@ class Drafter:
             return None
         model = _copy(plain.model)
         note, caps = equalise(model, plain.program, pairs)
-        program = replace(program_of(model, self.weights), states=plain.program.states)
-        return self._draft(model, program, caps, note)
+        return self._draft(model, self._read_again(model), caps, note)
+
+    def _read_again(self, model: onnx.ModelProto) -> Program:
+        """The program of a changed model, with the same ends."""
+        before = self.simplified.program
+        program = program_of(model, self.weights)
+        return replace(program, states=before.states, float_inputs=before.float_inputs)
 
     def _draft(
         self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""

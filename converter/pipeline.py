@@ -43,6 +43,7 @@ from fadiff.converter.simplify import simplify
 from fadiff.converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
+InputType = Literal["int8", "float32"]
 Progress = Callable[[str], None]
 Parameters = ParamSpec("Parameters")
 _WHOLE = Cut()
@@ -68,7 +69,7 @@ class Conversion:
     rewrites: tuple[str, ...] = ()
     """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
     samples: Samples = field(default=(), repr=False)
-    """The calibration inputs; empty where the file prescribes every scale."""
+    """The calibration inputs; of a file that prescribes every scale those that were given."""
     random_calibration: bool = False
     """The samples were drawn: the user gave none."""
     doubts: tuple[str, ...] = ()
@@ -157,6 +158,7 @@ def convert(
     keep_float: Collection[str] = (),
     keep_float_until: float | None = None,
     wide: Collection[str] = (),
+    input_type: InputType = "int8",
     progress: Progress = _silent,
 ) -> Conversion:
     """Import, normalise, quantise and lower an ONNX model.
@@ -181,6 +183,7 @@ def convert(
             stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.
         wide: names of products that are kept so, but on the array (converter/lower/wide.py).
+        input_type: of float inputs at the interface of an int8 array; float32 is rounded by the core.
         progress: told what is going on, one short line at a time.
 
     Raises:
@@ -209,7 +212,12 @@ def convert(
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales
     samples = data.samples if calibrate else ()
-    simplified = replace(simplified, program=replace(simplified.program, states=data.states))
+    program = replace(simplified.program, states=data.states)
+    if element == "int8" and input_type == "float32":
+        states_in = {state.input for state in data.states}
+        given = frozenset(v for v in program.inputs if program.is_float(v) and v not in states_in)
+        program = replace(program, float_inputs=given)
+    simplified = replace(simplified, program=program)
     best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float, wide).best(
         progress
     )
@@ -279,7 +287,7 @@ def convert(
             *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines),
             *done,
         ),
-        tuple(draft.samples) if choice.ranges else (),
+        tuple(draft.samples) if element == "int8" else (),
         drawn,
         doubted,
         mixed,

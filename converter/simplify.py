@@ -57,6 +57,10 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
     contrib = expand_contrib(model)
     if contrib.done:
         notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")
+    if "MatMulNBits" in contrib.done:
+        notes.append(
+            "MatMulNBits: weights take eight bits here, with one scale for a layer, whatever they had"
+        )
     free_reserved_names(file, model)
     imported = strip_quantisation(file, model)
     notes.extend(imported.notes)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fadiff.optimizer.layer.candidates import Tiling
 
 Quantize = Literal["auto", "int8", "none"]
+InputType = Literal["int8", "float32"]
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -33,6 +34,7 @@ class ModelKeywords(TypedDict, total=False):
     without: tuple[str, ...]
     keep_float: str | Sequence[str]
     wide: Sequence[str]
+    input_type: InputType
     min_sqnr: float | None
 
 

@@ -68,6 +68,8 @@ class Program:
     outputs: tuple[str, ...]
     states: tuple[State, ...] = ()
     """Outputs that are inputs of the next run: both are stored alike."""
+    float_inputs: frozenset[str] = frozenset()
+    """Inputs that the program around hands over in float32, on an int8 array, too."""
 
     @property
     def stored(self) -> frozenset[str]:

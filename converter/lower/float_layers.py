@@ -41,8 +41,9 @@ class FloatLayers:
         self._states = float_states(integers.program, steps)
 
     def lower_input(self, value: str, handler: Callable[[Lowering, str], None]) -> None:
-        """Lower an input of the graph; a state in float is rounded for steps that read it in int8."""
-        if all(value != state.input for state in self._states):
+        """Lower an input of the graph; what comes in float is rounded for steps that read it in int8."""
+        states = {state.input for state in self._states}
+        if value not in states | self.integers.program.float_inputs:
             handler(self.integers, value)
             return
         handler(self.floats, value)

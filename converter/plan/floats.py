@@ -16,6 +16,7 @@ from fadiff.converter.ir.builder import plain_name
 from fadiff.converter.ir.operators import is_square, keeps_scale
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.states import State
+from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 
 PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
@@ -105,8 +106,16 @@ def keep_float(
                 "keep the products (Conv, Gemm, MatMul) around it, or compile for a float32 target"
             )
         chosen.add(found.name)
+    chosen |= normalisers(program, steps)
     kept = _joined(program, steps, chosen)
     return tuple(replace(step, is_float=step.name in kept) for step in steps)
+
+
+def normalisers(program: Program, steps: Sequence[Step]) -> set[str]:
+    """Steps of affine functions of inputs that come in float32: rounding follows them."""
+    chains = [nodes for value, nodes in input_chains(program) if value in program.float_inputs]
+    names = {node.name for nodes in chains for node in nodes}
+    return {step.name for step in steps if names.issuperset(step.onnx_nodes)}
 
 
 def widened(steps: Sequence[Step], names: Collection[str] | None = None) -> tuple[Step, ...]:
@@ -161,7 +170,7 @@ def only_in_float(program: Program, steps: Sequence[Step]) -> frozenset[str]:
     handed_out = set(program.outputs) - {state.output for state in states}
     return frozenset(
         value
-        for value in (written | {state.input for state in states}) - handed_out
+        for value in (written | program.float_inputs | {state.input for state in states}) - handed_out
         if all(node.name in kept for node in program.consumers(value))
     )
 

@@ -131,7 +131,7 @@ class _Planner:
             return []
         steps = [
             Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value)
-            for value, nodes in input_chains(self.program, self.prescribed)
+            for value, nodes in input_chains(self.program, {*self.prescribed, *self.program.float_inputs})
             if not self.taken & {node.name for node in nodes}
         ]
         self.taken.update(name for step in steps for name in step.onnx_nodes)

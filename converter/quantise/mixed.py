@@ -17,7 +17,7 @@ import numpy as np
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.operators import WEIGHTED
-from fadiff.converter.plan.floats import can_be_float, keep_float, moves, outputs_of, widened
+from fadiff.converter.plan.floats import can_be_float, keep_float, moves, normalisers, outputs_of, widened
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.choose import Calibration, Choice
 from fadiff.converter.quantise.judge import decibels, float_values
@@ -154,7 +154,8 @@ class MixedSearch:
     def named(self) -> frozenset[str]:
         """The steps that the user keeps in float."""
         c = self.calibration
-        return frozenset(step.name for step in c.steps if step.is_float and can_be_float(c.program, step))
+        floats = {step.name for step in c.steps if step.is_float and can_be_float(c.program, step)}
+        return frozenset(floats - normalisers(c.program, c.steps))
 
     def on_array(self) -> MixedSearch:
         """The same with all products that are kept in float on the array."""

@@ -43,6 +43,7 @@ def quantised_model(
     }
     floats = {name for step in steps if step.is_float for name in step.onnx_nodes}
     states = {end for state in float_states(program, steps) for end in (state.input, state.output)}
+    states |= program.float_inputs
     for node in graph.node:
         for i, value in enumerate(node.input):
             if node.name in floats and value in states:

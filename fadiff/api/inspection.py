@@ -56,6 +56,8 @@ def inspect(
     reading = with_keywords(ModelOptions(), plain)
     with model_file(model, example_inputs) as file, console.stage(f"inspecting {file.name}"):
         conversion = convert_with(file, reading, console, calibrate=False)
+        for warning in conversion.warnings:
+            console.warn(warning)
         return described(conversion, None if target is None else as_target(target))
 
 

@@ -21,7 +21,7 @@ OPTIONS = {
         *("--json", "--timeloop-dialect", "--timeloop-hyphens", "--cache", "--no-cache"),
     ),
     "Model": ("--dim", "--inputs", "--outputs", "--state", "--no-state", "--without"),
-    "Integers": ("--calibration", "--quantize", "--keep-float", "--wide"),
+    "Integers": ("--calibration", "--quantize", "--keep-float", "--wide", "--input-type"),
     "Search": (
         *("--method", "--methods", "--objective", "--time-budget", "--seed", "--latency", "--no-fusion"),
         *("--no-residency", "--max-dram-bytes", "--prefetch", "--tiling", "--no-row-packing", "--profile"),
@@ -40,7 +40,15 @@ RARE = {
         "--fusion-model",
         "--profile",
     ),
-    *("--prefetch", "--max-dram-bytes", "--timeloop-dialect", "--timeloop-hyphens", "--seed", "--wide"),
+    *(
+        "--prefetch",
+        "--max-dram-bytes",
+        "--timeloop-dialect",
+        "--timeloop-hyphens",
+        "--seed",
+        "--wide",
+        "--input-type",
+    ),
     *("--no-residency", "--sliding-window", "--group-latency", "--min-top1"),
 }
 """Hidden where a command has more than `FEW` options."""

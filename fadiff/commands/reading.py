@@ -120,6 +120,14 @@ keep_float_option = together(
         help="Products that read and write float32, too, but run on the array: 16-bit activations as two "
         "int8 products, int8 weights with a scale per output channel.",
     ),
+    click.option(
+        "--input-type",
+        type=click.Choice(("int8", "float32")),
+        default="int8",
+        show_default=True,
+        help="What the firmware takes for float inputs: integers that the caller makes by the header's scales, "
+        "or the numbers themselves, which the core normalises and rounds.",
+    ),
 )
 without_option = click.option(
     "--without",

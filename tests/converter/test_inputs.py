@@ -96,10 +96,19 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     constants = {"w": w.T.copy() if transposed else w, "b": weights(2, 32), "v": weights(3, 32, 5)}
     model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
     onnx.save(model, tmp_path / "m.onnx")
-    conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 200, mean, spread))
-    decibels, drift = _quality(model, conversion, _samples(1, 32, mean, spread))
-    assert decibels > 25 and drift < 1e-5
-    assert [layer.op for layer in conversion.graph.layers] == ["gemm", "gemm"]
+    for input_type, in_front in (("int8", []), ("float32", ["float_binary", "float_binary", "to_int8"])):
+        conversion = convert(
+            tmp_path / "m.onnx", calibration=_samples(0, 200, mean, spread), input_type=input_type
+        )
+        decibels, drift = _quality(model, conversion, _samples(1, 32, mean, spread))
+        assert decibels > 25 and drift < 1e-5
+        assert conversion.graph.tensors[conversion.graph.inputs[0]].dtype == input_type
+        assert [layer.op for layer in conversion.graph.layers if layer.op != "float_formula"] == [
+            *in_front,
+            "gemm",
+            "gemm",
+        ]
+        assert not any("keep-float" in note for note in conversion.notes)
 
 
 @pytest.mark.parametrize("padded", [False, True])
