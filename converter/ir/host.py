@@ -108,6 +108,17 @@ class Binary(StridedOperator):
 
 
 @dataclass(frozen=True)
+class TableProduct(StridedOperator):
+    """A product of two elements, the first by way of a table."""
+
+    op = "table_product"
+    walked = 2
+    least_inputs = 3
+    scale: float
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
 class FloatBinary(StridedOperator):
     """A function of two float32 numbers beside an int8 array."""
 

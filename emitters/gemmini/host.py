@@ -155,6 +155,9 @@ def _strided(a: _Arguments, operator: ops.StridedOperator) -> HostCall:
             is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
             name = "lookup_integer" if is_integer else "lookup"
             return HostCall(name, (loops, starts[0], a.input(1), starts[1]))
+        case ops.TableProduct(scale=scale, activation=activation):
+            read = (*starts[:2], a.input(2))
+            return HostCall(operator.op, (loops, *read, starts[2], float_literal(scale), _relu(activation)))
         case ops.Formula():
             return HostCall("map_elements", (*operands, formula_name(a.graph, a.layer)))
         case ops.FloatFormula():

@@ -22,6 +22,7 @@ from fadiff.optimizer.realise.norms import realised_norm
 from fadiff.optimizer.realise.realised import Realised, with_realised
 from fadiff.optimizer.realise.softmax import realised_softmax
 from fadiff.optimizer.realise.sums import realised_sum
+from fadiff.optimizer.realise.tables_of_products import realised_table_of_product
 from fadiff.optimizer.search import optimize
 
 Realisation = Callable[[Graph, Layer, Target], Realised | None]
@@ -36,6 +37,7 @@ EXACT: tuple[Realisation, ...] = (
     realised_average_pool,
     realised_channel_product,
     realised_max_pool,
+    realised_table_of_product,
     with_merged_columns,
     with_blocks_of_channels,
 )

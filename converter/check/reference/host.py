@@ -35,6 +35,15 @@ def lookup(emit: Emit, layer: HostLayer, operator: host.Lookup) -> None:
     store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index))
 
 
+def table_product(emit: Emit, layer: HostLayer, operator: host.TableProduct) -> None:
+    """table[a + 128] * b, requantised."""
+    index = emit.op("Add", emit.cast(operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
+    a, b = emit.op("Gather", emit.flat(layer.inputs[2]), index), operand(emit, layer, 1)
+    product = emit.cast(emit.op("Mul", emit.word(a), emit.word(b)), "float32")
+    factor = emit.constant(np.float32(operator.scale))
+    store(emit, layer, emit.element(emit.op("Mul", _rectified(emit, operator, product), factor)))
+
+
 def formula(emit: Emit, layer: HostLayer, operator: host.Formula | host.FloatFormula) -> None:
     """Primitives of one float32 value, one after the other."""
     x, results = operand(emit, layer, 0), list[str]()
@@ -70,7 +79,9 @@ def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift | host.F
     store(emit, layer, emit.element(y) if isinstance(operator, host.ScaleShift) else y)
 
 
-def _rectified(emit: Emit, operator: host.ScaleShift | host.FloatScaleShift | host.Binary, value: str) -> str:
+def _rectified(
+    emit: Emit, operator: host.ScaleShift | host.FloatScaleShift | host.Binary | host.TableProduct, value: str
+) -> str:
     if operator.activation != "relu":
         return value
     return emit.op("Max", value, emit.constant(np.float32(0)))
@@ -227,6 +238,7 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
     host.LayerNorm: rows.layer_norm,
     host.LogSoftmax: rows.log_softmax,
     host.Lookup: lookup,
+    host.TableProduct: table_product,
     host.MaxPool: max_pool,
     host.Moments: rows.moments,
     host.Planes: floats.planes,

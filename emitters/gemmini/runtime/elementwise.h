@@ -217,6 +217,24 @@ BINARY(or, BINARY_OR)
 BINARY(xor, BINARY_XOR)
 #undef BINARY
 
+#ifndef ELEM_T_IS_FLOAT
+/* out = table[a + 128] * b * scale. */
+static inline void table_product(
+    const loops_t *loops, const int8_t *a, const int8_t *b, const int8_t *table, int8_t *output, float scale, bool relu)
+{
+    const int8_t *of_zero = table + 128;
+    run_t run = first_run(loops);
+    do {
+        const int8_t *x = a + run.at[0];
+        const int8_t *y = b + run.at[1];
+        int8_t *out = output + run.at[2];
+        MAP_ROUNDED_RUN(
+            &run, i, out[i * step[2]],
+            binary_value(BINARY_MUL, of_zero[x[i * step[0]]], y[i * step[1]], 1.0f, 1.0f, scale, relu));
+    } while (next_run(loops, &run));
+}
+#endif
+
 static inline void where(
     const loops_t *loops, const elem_t *condition, const elem_t *a, const elem_t *b, elem_t *output, float a_scale,
     float b_scale)
