@@ -36,6 +36,10 @@ MOST_LOST_DB = 0.2
 """Of what a verdict looks at: any output, nine samples in ten of it, or a part of it."""
 
 
+MOST_TRIED = 16
+"""Layers that are judged one after the other."""
+
+
 @dataclass(frozen=True)
 class RealisedModel:
     """A conversion with other layers in place of host operators."""
@@ -70,8 +74,8 @@ class Realiser:
     def __call__(self, target: Target, search: SearchOptions) -> RealisedModel:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
-        Layers that compute other integers are judged all together, then of each operator alone: the first
-        that cost nothing that a verdict looks at more than `MOST_LOST_DB` are taken.
+        Layers that compute other integers are judged all together; where they cost anything that a verdict
+        looks at more than `MOST_LOST_DB`, one after the other, those that gain most cycles first.
         """
         conversion = self.conversion
         if not search.is_executed or not conversion.graph.inputs:
@@ -87,22 +91,31 @@ class Realiser:
         return RealisedModel(changed, graph, _records(quicker.tried, refused))
 
     def _close(self, target: Target, quicker: Quicker) -> tuple[Graph, list[str], Collection[str]]:
-        """The graph with layers of other integers, notes, and the operators whose layers cost too much."""
+        """The graph with layers of other integers, notes, and the layers for which these cost too much."""
         graph = self.conversion.graph
-        every = _changes(graph, target, quicker)
-        notes: list[str] = []
-        if graph.element_type == "float32" or not every:
-            return graph, notes, ()
+        names = _candidates(graph, target, quicker)
+        if graph.element_type == "float32" or not names:
+            return graph, [], ()
         before = self._accuracy(graph)
-        for operators in dict.fromkeys((every, *(frozenset({operator}) for operator in sorted(every)))):
-            found = realised_graph(graph, target, CLOSE, _of(operators, quicker))
+
+        def realised(wanted: Collection[str]) -> tuple[Graph, float]:
+            """The graph with some of them, and what its outputs gain, in dB."""
+            found = realised_graph(graph, target, CLOSE, _of(wanted, quicker))
             after = self._accuracy(found)
-            gained = min((after[name] - before[name] for name in before if name in after), default=0.0)
-            note = f"{' and '.join(sorted(operators))} on the array: {gained:+.1f} dB at the outputs"
+            return found, min((after[name] - before[name] for name in before if name in after), default=0.0)
+
+        found, gained = realised(names)
+        operators = sorted({graph.by_name[name].op for name in names})
+        note = f"{' and '.join(operators)} on the array: {gained:+.1f} dB at the outputs"
+        if gained >= -MOST_LOST_DB:
+            return found, [note], ()
+        kept, last, best = list[str](), 0.0, graph
+        for name in names[:MOST_TRIED]:
+            found, gained = realised([*kept, name])
             if gained >= -MOST_LOST_DB:
-                return found, [*notes, note], every - operators
-            notes.append(f"{note}, so not taken")
-        return graph, notes, every
+                kept, last, best = [*kept, name], gained, found
+        note = f"{note}, so {len(kept)} of {len(names)}: {last:+.1f} dB"
+        return best, [note], set(names) - set(kept)
 
     def _accuracy(self, graph: Graph) -> Mapping[str, float]:
         """What a verdict looks at of a graph's outputs, in dB."""
@@ -157,7 +170,7 @@ def _records(tried: Collection[Tried], refused: Collection[str]) -> tuple[Realis
     def why(one: Tried) -> str:
         if not one.is_quicker:
             return "not quicker"
-        return "less accurate" if one.op in refused else "quicker"
+        return "less accurate" if one.layer in refused else "quicker"
 
     return tuple(
         RealisedRecord(
@@ -174,19 +187,13 @@ def _records(tried: Collection[Tried], refused: Collection[str]) -> tuple[Realis
     )
 
 
-def _of(operators: Collection[str], wanted: Wanted) -> Wanted:
-    """What is wanted in place of some operators."""
-    return lambda graph, found: graph.by_name[found.replaced[0]].op in operators and wanted(graph, found)
+def _of(names: Collection[str], wanted: Wanted) -> Wanted:
+    """What is wanted in place of some layers."""
+    return lambda graph, found: found.replaced[0] in names and wanted(graph, found)
 
 
-def _changes(graph: Graph, target: Target, wanted: Wanted) -> frozenset[str]:
-    """Operators in whose place something of other integers is wanted."""
-    operators = set()
-
-    def look(graph: Graph, found: Realised) -> bool:
-        if wanted(graph, found):
-            operators.add(graph.by_name[found.replaced[0]].op)
-        return False
-
-    realised_graph(graph, target, CLOSE, look)
-    return frozenset(operators)
+def _candidates(graph: Graph, target: Target, quicker: Quicker) -> list[str]:
+    """Layers in whose place something of other integers is wanted, those that gain most cycles first."""
+    realised_graph(graph, target, CLOSE, quicker)
+    tried = sorted(quicker.tried, key=lambda one: one.after - one.before)
+    return [one.layer for one in tried if one.is_quicker and not one.exact]
