@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.optimizer.baselines.population import Population, Stage
+from fadiff.optimizer.baselines.population import Population
+from fadiff.optimizer.baselines.stage import Stage
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem
 
@@ -23,10 +24,10 @@ def genetic(problem: Problem) -> Partition:
     """
     import pymoo  # noqa: F401
 
-    return Population(problem).run(_evolve)
+    return Population(problem).run(evolve)
 
 
-def _evolve(stage: Stage) -> None:
+def evolve(stage: Stage) -> None:
     """Populations one after the other, each with the best so far in it."""
     rng = np.random.default_rng(stage.seed)
     best, start = np.inf, stage.start

@@ -10,48 +10,22 @@ nothing fused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fadiff.optimizer.baselines.stage import Floats, Genomes, Method, Stage, log_of
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem, value
 from fadiff.optimizer.layer.canonical import STATIONARY
 
-Genomes = NDArray[np.int64]
-Floats = NDArray[np.float64]
 LAYER_SHARE = 0.6
 """Share of the time budget for the layers, when there are edges to fuse."""
 KEEP = 0.8
 """Of the genes of a fused network: a few changes at a time make groups that can be executed."""
 _WIDTH = len(VARIABLES) + 1
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Some genes to search while the rest stays: `values` gives the log of the objective of rows [M, n]."""
-
-    upper: Genomes
-    """Largest value of every gene [n]; the least is 0."""
-    start: Genomes
-    """The best known row [n], always worth evaluating first."""
-    values: Callable[[Genomes], Floats]
-    is_over: Callable[[], bool]
-    """Whether this stage's share of the time budget is used up (never without one)."""
-    is_timed: bool
-    seed: int
-    keep: float = 0.0
-    """Probability that a drawn gene stays as in `start`."""
-
-    def draw(self, rng: np.random.Generator, count: int) -> Genomes:
-        """Random rows [count, n]."""
-        rows = rng.integers(0, self.upper + 1, size=(count, len(self.upper)))
-        return np.where(rng.random(rows.shape) < self.keep, self.start, rows)
-
-
-Method = Callable[[Stage], None]
 
 
 class Population:
@@ -128,7 +102,7 @@ class Population:
             best = int(np.argmin(found))
             if self._record(genomes, found, np.isfinite(found)):
                 self.energy[node], self.latency[node] = energy[best], latency[best]
-            return _log(found)
+            return log_of(found)
 
         return values
 
@@ -144,7 +118,7 @@ class Population:
         energy, latency = self.decoder.cost(self._batch(genomes))
         found = self._objective(energy, latency)
         self._record(genomes, found, np.isfinite(found))
-        return _log(found)
+        return log_of(found)
 
     def _record(self, genomes: Genomes, values: Floats, legal: NDArray[np.bool_]) -> bool:
         """Remember the best genome; whether it is new."""
@@ -170,7 +144,3 @@ class Population:
             for j, options in enumerate(row):
                 extents[:, i, j] = np.asarray(options)[genes[:, i, j]]
         return Batch(extents, genes[:, :, -1], genomes[:, nodes * _WIDTH :].astype(bool))
-
-
-def _log(values: Floats) -> Floats:
-    return np.asarray(np.log(np.where(np.isfinite(values), np.maximum(values, 1e-300), 1e300)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.optimizer.baselines.population import Population, Stage
+from fadiff.optimizer.baselines.population import Population
+from fadiff.optimizer.baselines.stage import Stage
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem
 
@@ -15,10 +16,11 @@ BATCHES = 8
 
 def random_search(problem: Problem) -> Partition:
     """The best of many random choices."""
-    return Population(problem).run(_draw)
+    return Population(problem).run(draw_rows)
 
 
-def _draw(stage: Stage) -> None:
+def draw_rows(stage: Stage) -> None:
+    """Batches of random rows."""
     rng = np.random.default_rng(stage.seed)
     done = 0
     while not stage.is_over() and (stage.is_timed or done < BATCHES):

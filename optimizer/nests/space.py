@@ -88,7 +88,7 @@ class Space:
         found = []
         for at in range(len(self.workload.active)):
             free = [level for level in range(len(self.fixed)) if self.fixed[level, at] == 0]
-            for prime in _primes(int(self.workload.bounds[at])):
+            for prime in dict.fromkeys(primes_of(int(self.workload.bounds[at]))):
                 found += [(at, prime, a, b) for a, b in itertools.permutations(free, 2)]
         return tuple(found)
 
@@ -175,6 +175,34 @@ class Space:
             found = Mappings(np.where(fits[:, None, None], tried, found.factors), orders, self.keeps)
         return found
 
+    def mended(self, rows: Mappings) -> Mappings:
+        """Rows of which the largest factors move outwards, prime by prime, until all fits or nothing can."""
+        factors = rows.factors.copy()
+        levels = np.arange(len(self.fixed))[:, None]
+        movable = (self.fixed == 0) & (levels != np.array(self.home))
+        while True:
+            now = Mappings(factors, rows.orders, self.keeps)
+            nests = Nests(self.machine, self.workload, now)
+            wrong = (factors > self.most) & movable
+            memory = -1
+            for level, own in enumerate(self.machine.levels):
+                if isinstance(own, Memory):
+                    memory += 1
+                    full, inside = nests.words(memory) > own.words, levels >= level
+                else:
+                    full, inside = factors[:, level].prod(axis=1) > own.size, levels == level
+                wrong |= full[:, None, None] & inside & movable
+            size = np.where(wrong, factors, 1).reshape(len(factors), -1)
+            places = size.argmax(axis=1)
+            moved = np.flatnonzero(size[np.arange(len(size)), places] > 1)
+            if not len(moved):
+                return now
+            for row in moved:
+                level, at = divmod(int(places[row]), factors.shape[2])
+                prime = primes_of(int(factors[row, level, at]))[0]
+                factors[row, level, at] //= prime
+                factors[row, self.home[at], at] *= prime
+
 
 def costs_of(machine: Machine, workload: Workload, rows: Mappings) -> tuple[Floats, Floats]:
     """pJ and cycles of every row; infinite where it does not fit."""
@@ -199,16 +227,15 @@ def _after(factors: Ints, move: Move) -> Ints:
     return found
 
 
-def _primes(number: int) -> list[int]:
-    """Its distinct prime factors."""
+def primes_of(number: int) -> list[int]:
+    """Its prime factors, ascending, each as often as it divides."""
     found, rest, p = [], number, 2
     while rest > 1:
         if p * p > rest:
             p = rest
-        if rest % p == 0:
+        while rest % p == 0:
             found.append(p)
-            while rest % p == 0:
-                rest //= p
+            rest //= p
         p += 1
     return found
 

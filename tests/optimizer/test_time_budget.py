@@ -10,8 +10,8 @@ import pytest
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer import Settings, optimize
 from fadiff.optimizer.baselines import genetic, random_search
-from fadiff.optimizer.baselines.population import Stage
 from fadiff.optimizer.baselines.random_search import random_search as drawn
+from fadiff.optimizer.baselines.stage import Stage
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from fadiff.optimizer.layer.space import Rules
@@ -39,8 +39,8 @@ def test_no_population_is_begun_when_time_is_up():
         raise AssertionError("evaluated")
 
     over = Stage(np.array([3]), np.array([0]), never, is_over=lambda: True, is_timed=True, seed=0)
-    genetic._evolve(over)
-    random_search._draw(over)
+    genetic.evolve(over)
+    random_search.draw_rows(over)
 
 
 def test_the_bound_of_a_baseline_is_on_its_budget(monkeypatch):
