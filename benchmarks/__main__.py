@@ -23,6 +23,8 @@ BENCHMARKS = {
     "scaling": "search time against network size",
     "descent": "descent alone, decoded but not polished, against the final schedule",
     "codesign": "hardware by descent against sweep, random and Bayesian search with exact schedules",
+    "mapper": "layers of `fadiff map` beside timeloop-mapper at equal CPU, on machines of its exercises",
+    "mapping_methods": "methods of `fadiff map` at equal CPU, on layers and fused networks",
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",

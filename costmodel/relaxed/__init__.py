@@ -2,6 +2,6 @@
 
 `model.py` is the entry; `network.py` holds a network's constants, `terms.py` evaluates one point,
 `penalties.py` says how far it is from legal, `groups.py` and `regions.py` are soft fusion, `clock.py` the
-latency model `clock`.  Held equal to the exact model by property tests.  Only `optimizer.gradient` imports
-this room.
+latency model `clock`; `nests.py` is one layer on any machine.  Held equal to the exact model by property
+tests.  Only `optimizer.gradient` imports this room.
 """

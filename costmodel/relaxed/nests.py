@@ -33,8 +33,8 @@ class RelaxedNests:
         held = factors.flip(1).cumprod(dim=1).flip(1)
         spread = [torch.ones(len(factors))]
         for level in range(len(self.machine.levels)):
-            own = 1 if level in self.places else factors[:, level].prod(dim=1)
-            spread.append(spread[-1] * own)
+            parts = 1 if level in self.places else factors[:, level].prod(dim=1)
+            spread.append(spread[-1] * parts)
         reads, writes = ([torch.zeros(len(factors)) for _ in self.places] for _ in range(2))
         energy = torch.full((len(factors),), self.macs * self.machine.mac_pj)
         for operand in OPERANDS:
@@ -79,8 +79,8 @@ class RelaxedNests:
     def _entering(
         self, operand: Operand, parent: int, child: int, factors: Tensor, held: Tensor, stays: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Words entering all tiles of a child; of the loops in space that are not relevant to them, those above
-        the child, and those below the parent, which serves them together."""
+        """Words entering all tiles of a child; of the loops in space that are not relevant to them, those
+        above the child, and those below the parent, which serves them together."""
         relevant = self.relevant[operand]
         ones = torch.ones(len(factors))
         inside = held[:, child] if child < len(self.machine.levels) else torch.ones_like(self.bounds)[None]

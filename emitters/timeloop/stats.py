@@ -11,6 +11,8 @@ _HEADING = re.compile(r"^=== (\S+) ===$")
 _SPACE = re.compile(r"^ {4}(Weights|Inputs|Outputs):$")
 _VALUE = re.compile(r"^\s+([A-Z][A-Za-z ()/-]*?)\s*: ([0-9.]+)")
 
+_ENERGY = ("Energy (total)", "Leakage energy (total)")
+
 Accesses = Mapping[tuple[str, str], tuple[int, int]]
 """{(level, data space): (words read, words written)}, all instances; fills and updates are writes."""
 
@@ -61,5 +63,5 @@ def read_stats(path: Path) -> Stats:
             )
             accesses[name, operand] = (reads, fills + updates)
     # The summary line has two decimals of a microjoule, too few for small layers; the levels have more.
-    energy = sum(value for (_, _, key), value in values.items() if key == "Energy (total)")
+    energy = sum(value for (_, _, key), value in values.items() if key in _ENERGY)
     return Stats(int(totals[0]), energy, accesses)

@@ -23,6 +23,7 @@ from fadiff.errors import naming
 
 if TYPE_CHECKING:
     from fadiff.optimizer.cut.partition import Objective
+    from fadiff.optimizer.mapping_methods import MethodName
     from fadiff.optimizer.nests.layer import Found
     from fadiff.optimizer.nests.network import MappedNetwork
 
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
 @click.option("--ert", type=FILE, metavar="FILE.yaml", help="Energy reference table, pJ an access.")
 @click.option("-o", "--out", metavar="DIR", type=PATH, help="Folder to make.  [default: nothing is written]")
 @choice("--objective", OBJECTIVES, "What every layer is searched for.")
+@choice(
+    "--method",
+    ["auto", "exact", "local", "gradient", "genetic", "bayesian", "random"],
+    "How layers are searched: auto (local, then branch and bound), exact (branch and bound), local, gradient "
+    "(the paper's method), or a baseline.",
+    metavar="METHOD",
+)
 @click.option(
     "--time-budget",
     type=click.FloatRange(min=0, min_open=True),
@@ -65,6 +73,7 @@ def map_command(
     ert: Path | None,
     out: Path | None,
     objective: Objective,
+    method: MethodName,
     time_budget: float | None,
     fusion: bool,
     seed: int,
@@ -88,6 +97,7 @@ def map_command(
     from fadiff.converter import Cut, convert
     from fadiff.emitters.timeloop.machines import machine_of
     from fadiff.emitters.timeloop.write.layers import write_layers
+    from fadiff.optimizer.mapping_methods import method_of
     from fadiff.optimizer.nests.network import map_network
     from fadiff.output import check_free, replacing_folder
 
@@ -101,7 +111,14 @@ def map_command(
         )
     with naming(arch), console.stage(f"mapping onto {machine.name}", time_budget):
         found = map_network(
-            conversion.graph, machine, objective, time_budget, seed, fusion, progress=console.update
+            conversion.graph,
+            machine,
+            objective,
+            time_budget,
+            seed,
+            fusion,
+            method_of(method),
+            progress=console.update,
         )
     if out is not None:
         with replacing_folder(out, force=False) as folder:

@@ -1,8 +1,8 @@
-"""The paper's method for a layer on any machine: Adam over the logs of all factors and over which operand every
+"""The paper's method for a layer on any machine: Adam over the logs of all factors and which operand every
 memory's innermost loops leave in place; both are Gumbel-softmax choices with straight-through gradients.
 
-Loss per restart: log energy + log cycles (or one of them) + lambda * what does not fit; temperature and lambda
-go as in `descent.py`.  The outermost level that is free takes what other factors leave of a bound.
+Loss per restart: log energy + log cycles (or one of them) + lambda * what does not fit; temperature and
+lambda go as in `descent.py`.  The outermost level that is free takes what other factors leave of a bound.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class _Descent:
         return factors.index_put((torch.arange(len(sizes))[:, None], home, every), rest)
 
     def _price(self, sizes: Tensor, stays: Tensor) -> None:
-        """Nearest divisors of what is left, level by level from the innermost; loops of one memory in the order
-        that leaves its operand in place."""
+        """Nearest divisors of what is left, level by level from the innermost; loops of one memory in the
+        order that leaves its operand in place."""
         wanted = self._factors(sizes).double().numpy()
         factors: Ints = np.repeat(np.maximum(self.space.fixed, 1)[None], len(wanted), axis=0)
         for level, dim in sorted(self.at.tolist(), reverse=True):

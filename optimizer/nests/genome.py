@@ -1,6 +1,6 @@
 """A layer's mappings as genes, for genetic, Bayesian and random search (optimizer/baselines).
 
-Genes: what memories keep (if that is free), a level for every prime factor of the bounds, and for every memory
+Genes: what memories keep (if that is free), a level for every prime factor of the bounds, for every memory
 with others inside a key for each dimension, by which its loops are sorted.  What does not fit is mended: its
 largest factors move outwards.
 """
