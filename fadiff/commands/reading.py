@@ -125,7 +125,7 @@ keep_float_option = together(
         type=click.Choice(("int8", "float32")),
         default="int8",
         show_default=True,
-        help="What the firmware takes for float inputs: integers that the caller makes by the header's scales, "
+        help="What the firmware takes for float inputs: integers that the caller makes as the header says, "
         "or the numbers themselves, which the core normalises and rounds.",
     ),
 )
