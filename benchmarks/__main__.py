@@ -14,6 +14,7 @@ BENCHMARKS = {
     "defines": "trends of fused chains over tile sizes against DeFiNES (the paper's Figure 3)",
     "fit_clock": "fit the clock model to programs timed on RTL and write its coefficients",
     "costmodel": "speed and memory of the exact and the relaxed cost model",
+    "any_machine": "networks on machines that are no Gemmini, with and without fusion",
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",
     "rtl": "cycles of emitted programs on Gemmini RTL, beside the predicted ones",
     "cycles": "cycles of the rtl latency model against those of the functional model, layer by layer",
