@@ -3,9 +3,9 @@
     fadiff sample mobilenetv2 -o mobilenetv2.onnx     # and bert-block
     python -m benchmarks any_machine resnet18 mobilenetv2.onnx bert-block.onnx gpt3-block
 
-A network is an ONNX file, or the name of a layer graph of Table 1.  Prints a row of Markdown for each network and
-machine: EDP with nothing fused and its bound, EDP with fusion and its bound, bytes of the outermost memory that
-fusion saves.
+A network is an ONNX file, or the name of a layer graph of Table 1.  Prints a row of Markdown for each network
+and machine: EDP with nothing fused and its bound, EDP with fusion and its bound, bytes of the outermost
+memory that fusion saves.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def _graph(name: str) -> Graph:
 
 
 def main(arguments: list[str]) -> int:
+    """Print the table."""
     parser = command("any_machine", __doc__)
     parser.add_argument("networks", nargs="+", metavar="MODEL.onnx|NAME")
     parser.add_argument("--machines", type=listed, default=listed(MACHINES))

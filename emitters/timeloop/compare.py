@@ -74,12 +74,13 @@ class Comparison:
 
     @property
     def accesses(self) -> tuple[tuple[str, str, str, int, int], ...]:
-        """(level, data space, reads or writes, predicted, Timeloop), innermost level first."""
+        """(level, data space, reads or writes, predicted, Timeloop)."""
         if self.measured is None:
             return ()
         ours, theirs = self.predicted.accesses, self.measured.accesses
         found = []
-        for level in _LEVEL.values():
+        levels = [*_LEVEL.values(), *(level for level, _ in (*ours, *theirs))]
+        for level in dict.fromkeys(levels):
             for space in OPERANDS:
                 for index, what in enumerate(("reads", "writes")):
                     both = [counts.get((level, space), (0, 0))[index] for counts in (ours, theirs)]
@@ -167,13 +168,15 @@ def _relocated(move: Move, unit: Unit) -> list[Move]:
 
 
 def compare(
-    schedule: Schedule,
+    schedule: Schedule | None,
     index: Index,
     folder: Path,
     model: Path,
     report: Callable[[Comparison], None] = lambda _: None,
 ) -> tuple[Comparison, ...]:
     """Run every entry of the index; `report` is called after each.
+
+    What is predicted follows from the schedule; without one it stands in the index.
 
     Raises:
         TimeloopRunError: the index has other layers than the schedule or is not in the native
@@ -184,21 +187,28 @@ def compare(
             f"{folder / 'index.yaml'}: {index.dialect} dialect; timeloop-model reads the native one "
             "(compile with --timeloop-dialect native or both)"
         )
-    units = {unit.file_name: unit for unit in units_of(schedule)}
+    units = {} if schedule is None else {unit.file_name: unit for unit in units_of(schedule)}
     results = []
     for entry in index.layers:
         name = entry.problem.removesuffix(".problem.yaml")
         unit = units.get(name)
-        if unit is None or unit.layer.name != entry.layer:
+        if entry.predicted is not None:
+            places = ((place.rpartition("."), n) for place, n in entry.predicted.accesses.items())
+            counts = {(level, space): n for (level, _, space), n in places}
+            predicted = Stats(entry.predicted.cycles, entry.predicted.energy_pj, counts)
+        elif schedule is None or unit is None or unit.layer.name != entry.layer:
             raise TimeloopRunError(
                 f"{folder / 'index.yaml'}: {name} (layer {entry.layer}) is not in the schedule; compile again"
             )
-        results.append(_compare(unit, entry, schedule.target, folder, model))
+        else:
+            predicted = predict(unit, schedule.target)
+        results.append(_compare(predicted, entry, folder, model))
         report(results[-1])
     return tuple(results)
 
 
-def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model: Path) -> Comparison:
+def _compare(predicted: Stats, entry: IndexEntry, folder: Path, model: Path) -> Comparison:
+    name = entry.problem.removesuffix(".problem.yaml")
     measured, problem = None, ""
     if entry.mapping is None:
         problem = "; ".join(entry.notes[-1:])
@@ -210,9 +220,7 @@ def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model:
             problem = f"{missing[0]}: no such file; compile again" if missing else ""
         except StatsError as error:
             problem = str(error)
-    return Comparison(
-        entry.layer, unit.file_name, unit.runs, entry.factors, predict(unit, target), measured, problem
-    )
+    return Comparison(entry.layer, name, entry.runs, entry.factors, predicted, measured, problem)
 
 
 def run_model(model: Path, files: list[Path]) -> Stats:

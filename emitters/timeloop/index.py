@@ -15,8 +15,19 @@ from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 FORMAT: Literal[1] = 1
 
 
+class Predicted(Record):
+    """What Timeloop should find: cycles, pJ, words read and written (all instances) by `level.data space`."""
+
+    cycles: int
+    energy_pj: float
+    accesses: dict[str, tuple[int, int]]
+
+
 class IndexEntry(Record):
-    """One run: files (relative to the index), how often the layer does it, how exact Timeloop is."""
+    """One run: files (relative to the index), how often the layer does it, how exact Timeloop is.
+
+    `predicted` is None where a schedule says it (`fadiff compile`).
+    """
 
     layer: str
     arch: str
@@ -25,6 +36,7 @@ class IndexEntry(Record):
     runs: int
     factors: Literal["perfect", "imperfect", "none"]
     notes: tuple[str, ...] = ()
+    predicted: Predicted | None = None
 
 
 class Index(Record):

@@ -45,27 +45,31 @@ def timeloop() -> None:
 def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_json: bool) -> int:
     """Run timeloop-model on every layer of DIR and compare cycles, energy and accesses with ours.
 
-    Predicted are our counts by Timeloop's rules (see docs/timeloop.md), whatever the schedule's
-    profile.  Exits 1 when a layer with perfect factors differs or Timeloop fails on one.  Ragged
-    tiles are imperfect factors, which Timeloop only estimates: shown, not judged.
+    DIR is what `fadiff compile` or `fadiff map` wrote.  Predicted are our counts by Timeloop's rules (see
+    docs/timeloop.md), whatever the schedule's profile.  Exits 1 when a layer with perfect factors differs or
+    Timeloop fails on one.  Ragged tiles are imperfect factors, which Timeloop only estimates: shown, not
+    judged.
 
     \b
     Examples:
       fadiff compile net.onnx --tiling divisor --out build/net
       fadiff timeloop run build/net
+      fadiff map net.onnx --arch eyeriss-like --out build/eyeriss && fadiff timeloop run build/eyeriss
     """
     from fadiff.costmodel.schedule.serialize import schedule_from_document
     from fadiff.emitters.timeloop.compare import compare
     from fadiff.emitters.timeloop.index import read_index
     from fadiff.folder import OutputFolder
 
-    output = OutputFolder(folder)
-    with naming(folder):
-        schedule = schedule_from_document(output.document)
-    index = read_index(output.timeloop / "index.yaml")
+    schedule, files = None, folder
+    if not (folder / "index.yaml").is_file():  # not of fadiff map
+        output = OutputFolder(folder)
+        with naming(folder):
+            schedule, files = schedule_from_document(output.document), output.timeloop
+    index = read_index(files / "index.yaml")
     binary = _binary(model)
     with console.stage(f"running timeloop-model on {len(index.layers)} problems"):
-        results = compare(schedule, index, output.timeloop, binary, lambda done: console.update(done.layer))
+        results = compare(schedule, index, files, binary, lambda done: console.update(done.layer))
     if as_json:
         console.result(json.dumps([_row(result) for result in results], indent=2))
     else:

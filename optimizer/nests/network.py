@@ -52,12 +52,15 @@ class MappedLayer:
         """uJ x cycles of all runs."""
         return self.energy * 1e-6 * self.cycles
 
+    def nests(self, machine: Machine) -> Nests:
+        """Of one run."""
+        return Nests(self.run.on(machine), self.run.workload, self.found.mapping)
+
     def traffic(self, machine: Machine) -> dict[str, float]:
         """Bytes read and written of every memory, all runs and instances, outermost memory first."""
-        nests = Nests(self.run.on(machine), self.run.workload, self.found.mapping)
         words = (
             sum(int((c.instances * (c.reads + c.fills + c.updates))[0]) for c in counted)
-            for counted in nests.counted
+            for counted in self.nests(machine).counted
         )
         return {
             memory.name: self.run.times * n * memory.word_bits / 8

@@ -98,7 +98,8 @@ def _write(
         dialect=dialect,
         layers=tuple(entries),
     )
-    write("index.yaml", index.model_dump(mode="json"), "what there is to run; see docs/timeloop.md")
+    listed = index.model_dump(mode="json", exclude={"layers": {"__all__": {"predicted"}}})
+    write("index.yaml", listed, "what there is to run; see docs/timeloop.md")
     script, text = native_script(index) if native else frontend_script(index)
     path = out_dir / script
     path.write_text(text, encoding="utf-8")

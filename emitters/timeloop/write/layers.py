@@ -7,12 +7,13 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from fadiff.costmodel.nests.machine import DATA_SPACES, Machine, Memory
+from fadiff.costmodel.nests.count import Nests
+from fadiff.costmodel.nests.machine import DATA_SPACES, OPERANDS, Machine, Memory
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.gemmini.names import c_identifier
 from fadiff.emitters.layers_csv import safe_cell
-from fadiff.emitters.timeloop.index import FORMAT, Index, IndexEntry
+from fadiff.emitters.timeloop.index import FORMAT, Index, IndexEntry, Predicted
 from fadiff.emitters.timeloop.write.machine import machine_architecture, machine_mapping
 from fadiff.emitters.timeloop.write.problem import problem
 from fadiff.emitters.timeloop.write.script import native_script
@@ -59,6 +60,7 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
                 runs=mapped.run.times,
                 factors="perfect",
                 notes=tuple(_notes(network, mapped)),
+                predicted=predicted(mapped.nests(machine)),
             )
         )
     index = Index(
@@ -74,6 +76,21 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
     (folder / script).write_text(text, encoding="utf-8")
     (folder / script).chmod(0o755)
     (folder / "layers.csv").write_text(_table(network), encoding="utf-8")
+
+
+def predicted(nests: Nests) -> Predicted:
+    """What timeloop-model should print of the first row; accesses that are none left out."""
+    accesses = {}
+    for place, memory in enumerate(nests.machine.memories):
+        for operand in OPERANDS:
+            counts = nests.accesses(operand, place)
+            if counts is not None:
+                words = [
+                    int((counts.instances * n)[0]) for n in (counts.reads, counts.fills + counts.updates)
+                ]
+                if any(words):
+                    accesses[f"{memory.name}.{DATA_SPACES[operand]}"] = (words[0], words[1])
+    return Predicted(cycles=int(nests.cycles[0]), energy_pj=float(nests.energy[0]), accesses=accesses)
 
 
 def _table(network: MappedNetwork) -> str:

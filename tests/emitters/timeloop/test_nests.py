@@ -13,7 +13,6 @@ import pytest
 from fadiff.converter.ir.dims import Dims
 from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import (
-    DATA_SPACES,
     OPERANDS,
     FanOut,
     LoopLimits,
@@ -23,10 +22,12 @@ from fadiff.costmodel.nests.machine import (
 )
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
+from fadiff.emitters.timeloop.compare import compare
 from fadiff.emitters.timeloop.index import read_index
 from fadiff.emitters.timeloop.machines import machine_names, machine_of
 from fadiff.emitters.timeloop.read.machine import read_machine
 from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
+from fadiff.emitters.timeloop.write.layers import predicted
 from fadiff.emitters.timeloop.write.machine import machine_architecture
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
 from fadiff.optimizer.mapping_methods import method_of
@@ -35,6 +36,7 @@ from fadiff.optimizer.nests.bound import NOBODY, Bound, Partial
 from fadiff.optimizer.nests.layer import LayerSearch
 from fadiff.optimizer.nests.local import local_search
 from fadiff.optimizer.nests.space import Space, keeps_of
+from tests.emitters.timeloop.examples import program
 from tests.emitters.timeloop.record_nests import MACHINES, PER_MACHINE, mapping_of
 
 with (Path(__file__).parent / "recorded_nests.csv").open() as file:
@@ -72,7 +74,8 @@ def test_counts_cycles_and_energy_are_timeloops(name: str) -> None:
         assert obstacle(machine, workload, mappings) == ""
         nests = Nests(machine, workload, mappings)
         assert nests.fits.all()
-        found, recorded = accesses_of(nests), json.loads(row["accesses"])
+        recorded = json.loads(row["accesses"])
+        found = {place: list(words) for place, words in predicted(nests).accesses.items()}
         assert int(nests.cycles[0]) == int(row["cycles"])
         if found == recorded:
             assert nests.energy[0] == pytest.approx(float(row["energy_pj"]), rel=1e-6, abs=0.1)
@@ -82,20 +85,6 @@ def test_counts_cycles_and_energy_are_timeloops(name: str) -> None:
         assert all(place.endswith("Inputs") for place in other)
         assert nests.energy[0] > float(row["energy_pj"])
     assert linked == LINKED[name]
-
-
-def accesses_of(nests: Nests) -> dict[str, list[int]]:
-    """Words read and written of every operand at every memory, all instances."""
-    found = {}
-    for place, memory in enumerate(nests.machine.memories):
-        for operand in OPERANDS:
-            counts = nests.accesses(operand, place)
-            if counts is not None:
-                read, written = counts.reads, counts.fills + counts.updates
-                words = [int((counts.instances * n)[0]) for n in (read, written)]
-                if any(words):
-                    found[f"{memory.name}.{DATA_SPACES[operand]}"] = words
-    return found
 
 
 @pytest.mark.parametrize("name", machine_names())
@@ -342,4 +331,9 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     assert int(row["cycles"]) == layer["cycles"]
     assert row["mapping"].startswith("DRAM")
     assert (out / "run_timeloop.sh").stat().st_mode & 0o100
+    ran = compare(None, read_index(out / "index.yaml"), out, program(tmp_path / "model", "exit 1"))
+    assert [result.status for result in ran] == ["failed", "failed"]
+    assert ran[0].predicted.cycles == layer["cycles"]
+    assert ran[0].predicted.accesses["buffer", "Outputs"] == (0, 4 * 36)
+    assert ("DRAM", "Outputs") not in ran[0].predicted.accesses
     assert CliRunner().invoke(cli, command, obj=Console()).exit_code != 0  # nothing is written over
