@@ -18,6 +18,7 @@ from fadiff.converter.errors import BadInput
 
 MOST_BYTES = 2**28
 """Of a schedule.json of thousands of layers; all else is much smaller."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # (some builds of PyYAML are without libyaml)
 _MOST_YAML = 2**22
 """YAML takes seconds per megabyte."""
 
@@ -50,12 +51,12 @@ def load_yaml(path: Path) -> Any:
     Raises:
         OSError, FormatError: as `read_text`, and for what is not YAML.
     """
-    return _parsed(path, "YAML", yaml.safe_load)
+    return _parsed(path, "YAML", lambda text: yaml.load(text, _LOADER))
 
 
 def compose_yaml(path: Path) -> yaml.Node | None:
     """The nodes of a YAML file, with their lines; raises as `load_yaml`."""
-    return _parsed(path, "YAML", lambda text: yaml.compose(text, Loader=yaml.SafeLoader))  # type: ignore[no-any-return]
+    return _parsed(path, "YAML", lambda text: yaml.compose(text, _LOADER))  # type: ignore[no-any-return]
 
 
 def load_json(path: Path) -> Any:

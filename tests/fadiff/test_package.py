@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def with_samples(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Insta
     return installed(tmp_path_factory.mktemp("samples"), wheel, "samples")
 
 
-def imported() -> set[str]:
+@cache
+def imported() -> frozenset[str]:
     """Distributions that modules of the product import anywhere in a file, by canonical name."""
     names = set()
     for package in PRODUCT:
@@ -52,7 +54,7 @@ def imported() -> set[str]:
                     names.add(node.module)
     tops = {name.split(".")[0] for name in names} - {*sys.stdlib_module_names, "fadiff"}
     homes = packages_distributions()
-    return {canonicalize_name(homes.get(top, [top])[0]) for top in tops}
+    return frozenset(canonicalize_name(homes.get(top, [top])[0]) for top in tops)
 
 
 def declared() -> dict[str, set[str]]:

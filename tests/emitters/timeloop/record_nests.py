@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,14 @@ COLUMNS = (
 )
 
 
+@cache
+def _machine(name: str) -> Machine:
+    return machine_of(name)
+
+
 def mapping_of(row: dict[str, str]) -> tuple[Machine, Workload, Mappings]:
     """The machine, layer and mapping of a row."""
-    machine = machine_of(row["machine"])
+    machine = _machine(row["machine"])
     workload = Workload(*sizes_of(row))
     letters = row["keeps"].split(" ")
     keeps = tuple(frozenset(o for o in OPERANDS if o in kept) for kept in letters)
