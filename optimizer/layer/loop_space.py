@@ -2,8 +2,9 @@
 
 A unit runs one scratchpad tile per call, in halves of both memories; the tile is the accumulator tile, too,
 and blocks fill the array.  What is left to choose: extents (for every number of tiles along a dimension the
-least), and which operand's tile stays while DRAM loops walk over the other's.  Kernel taps are cut as
-gemmini.h cuts them: all, one row, or one.
+least), and which operand's tile stays while DRAM loops walk over the other's.  Kernel taps are cut into
+rows, or one by one.  Of depthwise layers all lanes, a half or a quarter are used: fewer channels at once move
+fewer zeros.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ ORDERS: dict[Issue, tuple[Order, Order]] = {
 """DRAM loops, outermost first: input tiles stay over output channels, or weight tiles over pixels."""
 _IN_UNIT: dict[Issue, Order] = {"loop_ws": ("G", "R", "S", "C", "K", "N", "P", "Q")}
 """Of scratchpad loops, which have one trip."""
+HALVINGS = 3
+"""Of the lanes of a depthwise layer: all, a half, a quarter."""
 Extents = dict[Dim, Number]
 _ANY = LayerMapping(ONES, ONES, ONES)
 
@@ -127,7 +130,7 @@ def sizes(bound: int, unit: int) -> list[int]:
 def _product_tiles(setting: LoopSetting) -> Extents:
     d, side = setting.bounds, setting.target.side
     pixels = [tile for tile in _rows_of_pixels(setting) if None not in tile_pitches(setting, tile)]
-    return _grid(pixels, [(1, 1)], sizes(d.K, side), sizes(d.C, side))
+    return _grid(pixels, [(1, 1)], sizes(d.K, side), sizes(d.C, side), [1])
 
 
 def _rows_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
@@ -145,10 +148,11 @@ def _rows_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
 def _convolution_tiles(setting: LoopSetting, lanes: int) -> Extents:
     d, side = setting.bounds, setting.target.side
     pixels = list(_boxes_of_pixels(setting))
+    taps = list(dict.fromkeys((*((rows, d.S) for rows in sizes(d.R, 1)), (1, 1))))
     if setting.layer.op == "depthwise":
-        return _grid(pixels, [(d.R, d.S)], [1], [1]) | {"G": min(d.G, lanes)}
-    taps = dict.fromkeys(((d.R, d.S), (1, d.S), (1, 1)))
-    return _grid(pixels, list(taps), sizes(d.K, side), sizes(d.C, side))
+        most = min(d.G, lanes)
+        return _grid(pixels, taps, [1], [1], list({max(most >> half, 1) for half in range(HALVINGS)}))
+    return _grid(pixels, taps, sizes(d.K, side), sizes(d.C, side), [1])
 
 
 def _boxes_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
@@ -169,15 +173,20 @@ def _windows(bound: int, step: int, unit: int) -> list[int]:
 
 
 def _grid(
-    pixels: list[tuple[int, int, int]], taps: list[tuple[int, int]], outputs: list[int], inputs: list[int]
+    pixels: list[tuple[int, int, int]],
+    taps: list[tuple[int, int]],
+    outputs: list[int],
+    inputs: list[int],
+    groups: list[int],
 ) -> Extents:
     """All of them with each other."""
     axes = [np.array(pixels, dtype=np.int64).reshape(-1, 3), np.array(taps, dtype=np.int64)]
-    axes += [np.array(outputs, dtype=np.int64), np.array(inputs, dtype=np.int64)]
+    axes += [np.array(extents, dtype=np.int64) for extents in (outputs, inputs, groups)]
     index = [grid.ravel() for grid in np.meshgrid(*(np.arange(len(axis)) for axis in axes), indexing="ij")]
     at, tap = axes[0][index[0]].T, axes[1][index[1]].T
     names: tuple[Dim, ...] = ("N", "P", "Q", "R", "S", "K", "C", "G")
-    return dict(zip(names, (*at, *tap, axes[2][index[2]], axes[3][index[3]], 1), strict=True))
+    rest = [axis[i] for axis, i in zip(axes[2:], index[2:], strict=True)]
+    return dict(zip(names, (*at, *tap, *rest), strict=True))
 
 
 def _select(tiles: Extents, keep: Ints) -> Extents:

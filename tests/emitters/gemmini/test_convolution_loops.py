@@ -12,8 +12,9 @@ from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Mapping, Order
+from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from fadiff.costmodel.target.target import Target
+from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
@@ -155,3 +156,28 @@ def test_finished_schedules_choose_loops_for_convolutions() -> None:
     assert {mapping.issue for mapping in issued.mappings.values()} == {"loop_conv_ws"}
     assert issued.mappings["l0"].rows.S == 3
     check(Case(issued))
+
+
+@pytest.mark.parametrize(
+    "shape, kernel, name, rows, most",
+    [((1, 9, 9, 40), 5, "gemmini-small", 2, 8_500), ((1, 14, 14, 32), 3, "gemmini-default", 3, 4_700)],
+)
+def test_a_depthwise_kernel_goes_in_parts_where_memories_are_small(
+    shape: Shape, kernel: int, name: str, rows: int, most: int
+) -> None:
+    graph = chain(shape, (shape[-1], kernel, kernel // 2, shape[-1]))
+    found = optimize(graph, load_target(name), method="layerwise", latency="clock")
+    [mapping] = found.schedule.mappings.values()
+    assert mapping.issue in ("loop_conv_ws", "tiled_conv") and mapping.tile_l2.R == rows
+    assert found.cost.latency_cycles <= most
+    check(Case(found.schedule))
+
+
+def test_fewer_lanes_of_a_depthwise_layer_move_fewer_zeros() -> None:
+    graph, target = chain((1, 4, 4, 64), (64, 3, 1, 64)), load_target("gemmini-large")
+    found = optimize(graph, target, method="layerwise", latency="clock")
+    mapping = loops(graph.tensor_core_layers[0], target, OUTPUT_STATIONARY)
+    all_lanes = Schedule(graph, target, {"l0": mapping}, singleton_groups(graph))
+    assert found.schedule.mappings["l0"].tile_l2.G == target.side // 2
+    assert found.cost.edp_uj_cycles < evaluate(all_lanes, "clock").edp_uj_cycles
+    check(Case(found.schedule))
