@@ -168,7 +168,7 @@ def test_a_depthwise_kernel_goes_in_parts_where_memories_are_small(
     graph = chain(shape, (shape[-1], kernel, kernel // 2, shape[-1]))
     found = optimize(graph, load_target(name), method="layerwise", latency="clock")
     [mapping] = found.schedule.mappings.values()
-    assert mapping.issue in ("loop_conv_ws", "tiled_conv") and mapping.tile_l2.R == rows
+    assert mapping.issue in ("loop_conv_ws", "tiled_conv") and rows == mapping.tile_l2.R
     assert found.cost.latency_cycles <= most
     check(Case(found.schedule))
 
@@ -178,6 +178,6 @@ def test_fewer_lanes_of_a_depthwise_layer_move_fewer_zeros() -> None:
     found = optimize(graph, target, method="layerwise", latency="clock")
     mapping = loops(graph.tensor_core_layers[0], target, OUTPUT_STATIONARY)
     all_lanes = Schedule(graph, target, {"l0": mapping}, singleton_groups(graph))
-    assert found.schedule.mappings["l0"].tile_l2.G == target.side // 2
+    assert target.side // 2 == found.schedule.mappings["l0"].tile_l2.G
     assert found.cost.edp_uj_cycles < evaluate(all_lanes, "clock").edp_uj_cycles
     check(Case(found.schedule))
