@@ -100,8 +100,8 @@ def _diagonal(factors: np.ndarray, side: int) -> np.ndarray:
 def _operands(loops: Loops) -> tuple[tuple[int, int, int], int] | None:
     """Images, pixels and channels, and which input has them all; the other has a factor for each channel."""
     shape = (1,) * (3 - len(loops.shape)) + loops.shape
-    if len(shape) != 3:
-        return None
+    if len(shape) != 3 or shape[1] == 1:
+        return None  # (of one pixel it is a product of two tensors)
     images, pixels, channels = shape
     image, vector = (pixels * channels, channels, 1), (channels, 0, 1)
 
