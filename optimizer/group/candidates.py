@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import obstacle_to_plain_stores
 from fadiff.costmodel.group.pooling import convolution_of, pool_of
 from fadiff.costmodel.group.row_operators import obstacle_to_rows
 from fadiff.costmodel.mapping.shape import shape_of
@@ -121,6 +122,7 @@ def signature(graph: Graph, layers: tuple[str, ...]) -> Hashable:
                 layer.input.strides,
                 layer.output.strides,
                 graph.tensors[layer.weight.tensor].data is None,
+                obstacle_to_plain_stores(graph, layer),
             )
             if isinstance(layer, TensorCoreLayer)
             else (layer.op, graph.tensors[tensor].shape, pool_of(graph, layer))

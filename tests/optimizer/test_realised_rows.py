@@ -14,6 +14,7 @@ from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, Binary, Copy, LayerNorm, Lookup, Rows, Softmax
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.group.candidates import signature
 from fadiff.optimizer.realise.choice import realised_graph
 from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.norms import realised_norm
@@ -132,7 +133,9 @@ def test_softmax_is_closer_to_float_than_on_the_core() -> None:
 
 @pytest.mark.parametrize("side", [8, 16, 32])
 def test_softmax_in_c(side: int) -> None:
-    graph = on_array(attention(3, 37, 18), side)
+    plain = attention(3, 37, 18)
+    graph = on_array(plain, side)
+    assert signature(graph, ("context",)) != signature(plain, ("context",))  # no group stands for both
     check(Case(optimize(graph, target_of(side), method="layerwise").schedule))
 
 
