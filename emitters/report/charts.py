@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -99,16 +100,43 @@ def _staircase(curve: Sequence[Point], x: Scale, y: Scale) -> str:
     return "".join(steps)
 
 
+class Dot(NamedTuple):
+    """A layer on the roofline: its number, what its tooltip says, and the CSS class of its colour."""
+
+    number: int
+    name: str
+    macs: float
+    nbytes: float
+    cycles: float
+    limit: str
+    kind: str
+
+
 def roofline(document: ScheduleDocument) -> Markup | None:
     """Multiply-accumulates per cycle against per DRAM byte, one dot per array layer."""
     target = document.target
-    dots = [(layer, layer.macs, layer.dram_bytes) for layer in document.layers if layer.macs]
-    dots = [dot for dot in dots if dot[2] and dot[0].cost.latency_cycles]
+    dots = [
+        Dot(
+            number,
+            layer.name,
+            layer.macs,
+            layer.dram_bytes,
+            layer.cost.latency_cycles,
+            f", limited by {layer.cost.bound}",
+            bound_class(layer.cost.bound),
+        )
+        for number, layer in enumerate(document.layers)
+    ]
+    return roofs(dots, float(target.side**2), target.bandwidth.dram_bytes)
+
+
+def roofs(layers: Sequence[Dot], peak: float, bandwidth: float) -> Markup | None:
+    """The same under a roof of so many multiply-accumulates and bytes per cycle; None without a dot."""
+    dots = [dot for dot in layers if dot.macs and dot.nbytes and dot.cycles]
     if not dots:
         return None
-    peak, bandwidth = float(target.side**2), target.bandwidth.dram_bytes
-    intensity = [macs / nbytes for _, macs, nbytes in dots]
-    rate = [macs / layer.cost.latency_cycles for layer, macs, _ in dots]
+    intensity = [dot.macs / dot.nbytes for dot in dots]
+    rate = [dot.macs / dot.cycles for dot in dots]
     ridge = peak / bandwidth
     x = Scale(min(*intensity, ridge) / 2, max(*intensity, ridge) * 2, LEFT, WIDTH - RIGHT, log=True)
     y = Scale(min(*rate, peak) / 2, peak * 1.6, HEIGHT - BOTTOM, TOP, log=True)
@@ -117,19 +145,15 @@ def roofline(document: ScheduleDocument) -> Markup | None:
     roof = f"M{x(floor):.1f} {y(floor * bandwidth):.1f}L{x(ridge):.1f} {y(peak):.1f}H{WIDTH - RIGHT}"
     parts.append(element("path", d=roof, class_="roof"))
     parts.append(text(f"array: {peak:.0f}", WIDTH - RIGHT, y(peak) - 6, "note", text_anchor="end"))
-    index = {layer.name: number for number, layer in enumerate(document.layers)}
     labels = Labels([(WIDTH - RIGHT - 80, y(peak) - 20, WIDTH - RIGHT, y(peak) - 3)])
-    for (layer, macs, _), across, up in zip(dots, intensity, rate, strict=True):
-        tip = (
-            f"{layer.name}: {si(macs)}MAC, {up:.1f} per cycle ({percent(up / peak)} of the array), "
-            f"limited by {layer.cost.bound}"
-        )
-        kind = f"dot {bound_class(layer.cost.bound)}"
+    for dot, across, up in zip(dots, intensity, rate, strict=True):
+        share = percent(up / peak)
+        tip = f"{dot.name}: {si(dot.macs)}MAC, {up:.1f} per cycle ({share} of the array){dot.limit}"
+        kind = f"dot {dot.kind}"
         parts.append(element("circle", title(tip), cx=x(across), cy=y(up), r=5, class_=kind))
         labels.keep_clear(x(across), y(up))
-    longest = sorted(zip(dots, intensity, rate, strict=True), key=lambda dot: -dot[0][0].cost.latency_cycles)
-    for (layer, _, _), across, up in longest:
-        parts += labels.beside(str(index[layer.name]), x(across), y(up))
+    for dot, across, up in sorted(zip(dots, intensity, rate, strict=True), key=lambda each: -each[0].cycles):
+        parts += labels.beside(str(dot.number), x(across), y(up))
     return canvas(WIDTH, HEIGHT, "Roofline: what limits each layer", parts)
 
 

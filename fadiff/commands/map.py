@@ -85,8 +85,8 @@ def map_command(
     """Map every product of MODEL.onnx onto a machine that Timeloop describes.
 
     Writes what timeloop-model runs unchanged: arch.yaml with its energies, a problem and a mapping of every
-    layer, index.yaml, run_timeloop.sh; and layers.csv.  Counts are Timeloop's, for perfect factors.
-    Layers hand tensors over in a memory on chip that all multipliers share, where that wins.
+    layer, index.yaml, run_timeloop.sh; layers.csv and report.html.  Counts are Timeloop's, for perfect
+    factors.  Layers hand tensors over in a memory on chip that all multipliers share, where that wins.
 
     \b
     Examples:
@@ -95,6 +95,7 @@ def map_command(
       fadiff map bert.onnx --arch tpu-like --dim sequence=128 --objective energy --json
     """
     from fadiff.converter import Cut, convert
+    from fadiff.emitters.report.machine import machine_report
     from fadiff.emitters.timeloop.machines import machine_of
     from fadiff.emitters.timeloop.write.layers import write_layers
     from fadiff.optimizer.mapping_methods import method_of
@@ -123,6 +124,8 @@ def map_command(
     if out is not None:
         with replacing_folder(out, force=False) as folder:
             write_layers(found, conversion.graph.name, folder)
+            page = machine_report(found, conversion.graph.name)
+            (folder / "report.html").write_text(page, encoding="utf-8")
     if as_json:
         console.result(json.dumps(_summary(found), indent=2))
         return

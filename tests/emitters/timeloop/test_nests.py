@@ -331,6 +331,9 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     assert int(row["cycles"]) == layer["cycles"]
     assert row["mapping"].startswith("DRAM")
     assert (out / "run_timeloop.sh").stat().st_mode & 0o100
+    page = (out / "report.html").read_text()
+    assert 'aria-label="Roofline' in page and "bytes saved" in page and "third" in page
+    assert page.count('class="box array"') == 2
     ran = compare(None, read_index(out / "index.yaml"), out, program(tmp_path / "model", "exit 1"))
     assert [result.status for result in ran] == ["failed", "failed"]
     assert ran[0].predicted.cycles == layer["cycles"]
