@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fadiff.optimizer.nests.layer import LayerSearch
-from fadiff.optimizer.nests.local import PATIENCE, climb
+from fadiff.optimizer.nests.local import PATIENCE, climb, resume
 from fadiff.optimizer.nests.proof import prove
 
-FIRST = 0.3
-"""Share of the time budget for local search before the proof."""
+FIRST, PROOF = 0.3, 0.7
+"""Shares of the time budget at which local search goes over to the proof, and that back to it."""
 PRICED = 150_000
 """Partial mappings that a proof prices without a time budget."""
 
@@ -16,9 +16,9 @@ def auto(search: LayerSearch) -> None:
     """Until proven or time is over; without a time budget, until restarts find nothing better and a fixed
     effort at a proof is spent."""
     climb(search, PATIENCE, FIRST)
-    prove(search, PRICED if search.seconds is None else None)
+    prove(search, PRICED if search.seconds is None else None, PROOF)
     if search.seconds is not None and search.value > search.bound:
-        climb(search, None)
+        resume(search)
 
 
 def exact(search: LayerSearch) -> None:

@@ -27,29 +27,38 @@ def local_search(search: LayerSearch) -> None:
 
 def climb(search: LayerSearch, patience: int | None, share: float = 1.0) -> None:
     """Until `patience` restarts find nothing better, or a share of the time is over."""
-    lineages = [Lineage(search, space) for space in search.spaces]
+    lineages = [Lineage(search, space, space.random(STARTS, search.generator)) for space in search.spaces]
     while len(lineages) > 1:  # halving: what to keep is decided by what short searches find
         for lineage in lineages:
             lineage.climb()
         lineages = sorted(lineages, key=lambda lineage: lineage.best_value)[: len(lineages) // 2]
-    [lineage] = lineages
-    idle = 0
-    while idle != patience and not search.is_over(share):
-        before = lineage.best_value
-        lineage.climb()
-        lineage.restart()
-        idle = 0 if lineage.best_value < before else idle + 1
-    lineage.climb()
+    lineages[0].improve(patience, share)
+
+
+def resume(search: LayerSearch) -> None:
+    """From the best mapping known until time is over."""
+    space = Space(search.machine, search.workload, search.best.keeps)
+    Lineage(search, space, search.best).improve(None, 1.0)
 
 
 class Lineage:
     """A mapping that goes from neighbour to neighbour."""
 
-    def __init__(self, search: LayerSearch, space: Space) -> None:
+    def __init__(self, search: LayerSearch, space: Space, start: Mappings) -> None:
         self.search, self.space = search, space
         self.best = self.now = space.outermost
         self.best_value = self.now_value = np.inf
-        self._go(space.random(STARTS, search.generator))
+        self._go(start)
+
+    def improve(self, patience: int | None, share: float) -> None:
+        """Until `patience` restarts find nothing better, or a share of the time is over."""
+        idle = 0
+        while idle != patience and not self.search.is_over(share):
+            before = self.best_value
+            self.climb()
+            self.restart()
+            idle = 0 if self.best_value < before else idle + 1
+        self.climb()
 
     def climb(self) -> None:
         """To the best neighbour, until none is better."""

@@ -30,12 +30,13 @@ SLACK = 1e-9
 """Relative rounding of a bound."""
 
 
-def prove(search: LayerSearch, effort: int | None) -> None:
+def prove(search: LayerSearch, effort: int | None, share: float = 1.0) -> None:
     """Look for better mappings than the best so far, and lift the bound, to its value if there is none.
 
     Args:
         search: Of which layer.
         effort: Partial mappings to price at most; None: until all is proven, or time is over.
+        share: Of the time budget, at which to end.
     """
     some = keeps_of(search.machine)
     if len(some) > MOST_TREES:
@@ -43,7 +44,7 @@ def prove(search: LayerSearch, effort: int | None) -> None:
     open_ = _Open(search)
     for keeps in some:
         open_.add(_Tree(search, keeps))
-    while open_.is_open() and not search.is_over() and (effort is None or open_.priced < effort):
+    while open_.is_open() and not search.is_over(share) and (effort is None or open_.priced < effort):
         open_.step()
     search.bound = open_.bound
 
