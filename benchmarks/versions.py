@@ -1,7 +1,7 @@
-"""Tests with the oldest and the newest releases of ONNX's libraries and NumPy that pyproject.toml allows.
+"""Tests with the oldest and the newest NumPy, PyTorch and libraries of ONNX that pyproject.toml allows.
 
 Each set of releases gets a virtual environment of its own in a temporary folder; whatever it does not have
-comes from the environment that runs this (PyTorch, which is pinned, above all).
+comes from the environment that runs this.  PIP_EXTRA_INDEX_URL may name the index of PyTorch's CPU builds.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ from pathlib import Path
 from benchmarks.command import command
 
 ROOT = Path(__file__).parent.parent
-VARIED = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript")
-TESTS = tuple(
-    f"tests/converter/test_{name}.py"
-    for name in (
-        *("cut", "decompose", "imported", "large_files", "load", "norms"),
-        *("operators", "opsets", "states", "validate"),
-    )
+VARIED = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch")
+TESTS = (
+    *(
+        f"tests/converter/test_{name}.py"
+        for name in (
+            *("cut", "decompose", "imported", "large_files", "load", "norms"),
+            *("operators", "opsets", "states", "validate"),
+        )
+    ),
+    "tests/fadiff/test_python.py",
+    "tests/optimizer/test_auto.py",
 )
 """What touches these libraries most, in a few minutes."""
 
 
 def requirements(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, dict[str, str]]:
     """Requirements of the varied packages by set of releases: `oldest` pinned to the floors, `newest` not."""
-    listed = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["dependencies"]
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
     given = {re.split(r"[<>=!~ ]", line)[0]: line for line in listed}
     newest = {name: given[name] for name in VARIED}
     oldest = {name: re.sub(r">=([^,]*).*", r"==\1", line) for name, line in newest.items()}

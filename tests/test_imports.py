@@ -20,8 +20,7 @@ TORCH = (
     "fadiff.samples.",
     "benchmarks.",
 )
-"""Who may import torch; `epa` does so only where a target brings a table to fit,
-`model_file` where a module is given."""
+"""Who may import torch; `epa` for tensors of the relaxed model, `model_file` where a module is given."""
 
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

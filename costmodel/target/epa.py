@@ -13,6 +13,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fadiff.costmodel.target.record import Record
 from fadiff.costmodel.target.text_file import FormatError, read_text
 
@@ -92,37 +94,22 @@ def fit_table(path: Path) -> Epa:
 
 
 def fit_curve(points: list[tuple[float, float]]) -> CapacityCurve:
-    """Least squares in log space: full-batch L-BFGS from a fixed start, mildly regularised."""
-    import torch
+    """Least squares in log space from a fixed start, mildly regularised."""
+    from scipy.optimize import least_squares
 
-    x = torch.log(torch.tensor([kb for kb, _ in points], dtype=torch.float64))
-    y = torch.log(torch.tensor([pj for _, pj in points], dtype=torch.float64))
-    center, scale = float(x.mean()), float(x.std(correction=0))
+    x, y = np.log(np.array(points)).T
+    center, scale = float(x.mean()), float(x.std())
     x = (x - center) / scale
-    generator = torch.Generator().manual_seed(0)
-    free = [
-        torch.randn(size, generator=generator, dtype=torch.float64).mul_(0.5).requires_grad_()
-        for size in (2, HIDDEN, HIDDEN, HIDDEN)
-    ]
-    line, weight, offset, output = free
-    optimizer = torch.optim.LBFGS(free, max_iter=200, line_search_fn="strong_wolfe", tolerance_change=1e-14)
 
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        hidden = torch.tanh(x.unsqueeze(1) * weight + offset) @ output
-        value = (line[0] + line[1] * x + hidden - y).square().mean()
-        value = value + 1e-7 * sum(p.square().sum() for p in (weight, offset, output))
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+    def residuals(free: np.ndarray) -> np.ndarray:
+        weight, offset, output = free[2:].reshape(3, HIDDEN)
+        hidden = np.tanh(x[:, None] * weight + offset) @ output
+        missed = free[0] + free[1] * x + hidden - y
+        return np.concatenate([missed / math.sqrt(len(x)), math.sqrt(1e-7) * free[2:]])
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    bias, slope = line.tolist()
+    start = np.random.default_rng(0).standard_normal(2 + 3 * HIDDEN) * 0.5
+    bias, slope, *rest = least_squares(residuals, start).x.tolist()
+    weight, offset, output = (tuple(rest[i : i + HIDDEN]) for i in range(0, 3 * HIDDEN, HIDDEN))
     return CapacityCurve(
-        center=center,
-        scale=scale,
-        bias=bias,
-        slope=slope,
-        weight=tuple(weight.tolist()),
-        offset=tuple(offset.tolist()),
-        output=tuple(output.tolist()),
+        center=center, scale=scale, bias=bias, slope=slope, weight=weight, offset=offset, output=output
     )

@@ -113,9 +113,9 @@ def test_the_plain_package_compiles_without_torch(plain: Installed, tmp_path: Pa
         "import fadiff\n"
         "result = fadiff.compile('net.onnx', 'out', verify=True)\n"
         "assert result.verification is not None\n"
-        "print(result.verification.bit_exact)\n"
+        "print(result.verification.bit_exact, len(result.layers), '<svg' in result._repr_html_())\n"
     )
-    assert plain.run("python script.py", tmp_path).split() == ["True"]
+    assert plain.run("python script.py", tmp_path).split() == ["True", "5", "True"]
     assert "bit-exact" in plain.run("fadiff verify out; make -C out/firmware check", tmp_path)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
 

@@ -5,12 +5,14 @@ import sys
 
 import pytest
 
+from fadiff.console import Console
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer import optimize
 from fadiff.optimizer.auto import auto
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.gradient.descent import Effort
 from fadiff.optimizer.layer.space import Rules
+from fadiff.search import SearchOptions, find_schedule
 from tests.optimizer.graphs import residual, separable
 
 SMALL = load_target("gemmini-small")
@@ -30,6 +32,16 @@ def test_descent_works_on_what_enumeration_leaves_open(monkeypatch):
     assert found.value < 0.9 * alone.value
 
 
+def test_without_torch_layers_stay_open_and_a_warning_says_how_to_get_it(monkeypatch, capfd):
+    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 10)
+    for module in ("fadiff.optimizer.auto", "fadiff.search"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
+    found = find_schedule(separable(size=16, channels=16, blocks=4), SMALL, SearchOptions(), Console(-1))
+    assert found.settled is not None and found.settled < 1
+    assert 0 < found.lower_bound <= found.value
+    assert "pip install 'fadiff[torch]'" in capfd.readouterr().err
+
+
 def test_only_open_layers_and_what_may_fuse_with_them_descend():
     problem = Problem(residual(), Rules(SMALL, "dosa"))
     assert {"a1", "a2", "b1", "b2", "b_down"} <= problem.network.node_of.keys()
@@ -43,7 +55,7 @@ def test_torch_stays_away_where_nothing_descends(method):
     code = (
         "import sys\n"
         "from fadiff.costmodel.target.target import load_target\n"
-        "from optimizer import optimize\n"
+        "from fadiff.optimizer import optimize\n"
         "from tests.optimizer.graphs import separable\n"
         f"found = optimize(separable(blocks=1), load_target('gemmini-small'), method='{method}')\n"
         "assert found.gap < 1e-9 and 'torch' not in sys.modules\n"
