@@ -4,6 +4,7 @@ the package declares and nothing else."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,11 +22,25 @@ ROOT = Path(__file__).parents[2]
 NOT_COPIED = (".*", "build", "__pycache__", "*.egg-info", "benchmark-results")
 
 
+def copied(folder: Path) -> Path:
+    """A copy of the checkout."""
+    ignored = shutil.ignore_patterns(*NOT_COPIED)
+    return shutil.copytree(ROOT, folder / "source", symlinks=True, ignore=ignored)
+
+
+def editable(folder: Path) -> str:
+    """What `pip install -e` would put on the path for a copy of the checkout: the text of its .pth file."""
+    build = f"from setuptools import build_meta as b; b.build_editable({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=copied(folder), check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with ZipFile(wheel) as files:
+        (path,) = (name for name in files.namelist() if name.endswith(".pth"))
+        return files.read(path).decode().strip()
+
+
 def built(folder: Path) -> Path:
     """The wheel, built from the sdist that is built from a copy of the checkout (as by `python -m build`)."""
-    source = folder / "source"
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(copied(folder))]
     subprocess.run(command, check=True, capture_output=True)
     assert list(folder.glob("*.tar.gz"))
     (wheel,) = folder.glob("*.whl")
@@ -56,6 +72,11 @@ class Installed:
         )
         assert ended.returncode == 0, f"{text}\n{ended.stdout}{ended.stderr}"
         return ended.stdout
+
+    def follow(self, page: Path, cwd: Path) -> str:
+        """What the `sh` and `python` blocks of a page print, one after the other."""
+        found = re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        return "".join(self.run(text, cwd, language) for language, text in found)
 
 
 def installed(folder: Path, wheel: Path, extras: str = "", others: tuple[str, ...] = ()) -> Installed:

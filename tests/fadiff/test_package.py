@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.fadiff.installed import ROOT, Installed, built, installed
+from fadiff.folder import OutputFolder
+from tests.fadiff.installed import ROOT, Installed, built, editable, installed
 from tests.fadiff.models import small_network
 from tests.fadiff.test_readme import blocks
 
@@ -22,6 +24,8 @@ PRODUCT = ("fadiff", "converter", "costmodel", "optimizer", "emitters", "emulato
 FOR_OTHERS = {"torch": {"onnxscript"}}
 """Packages by extra that we do not import, but that what we import needs for what we ask of it."""
 DEVELOPMENT = {"dev", "docs"}
+PAGES = ("quickstart", "from-a-quantised-file", "from-pytorch", "your-gemmini-params")
+"""In the order of reading: later pages use files of earlier ones."""
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +80,35 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 
 @pytest.mark.slow
-def test_the_readme_runs_on_the_wheel(with_samples: Installed, tmp_path: Path) -> None:
-    """Commands and Python example in their order, in a folder that has only what the README tells to have."""
+def test_the_pages_that_a_newcomer_follows_run_on_the_wheel(with_samples: Installed, tmp_path: Path) -> None:
+    """`sh` and `python` blocks as they stand, in order, in a folder without the checkout; then the README."""
     where = "import fadiff, fadiff.converter; print(fadiff.__file__, fadiff.converter.__file__)"
     files = with_samples.run(where, tmp_path, "python").split()
     assert all(Path(file).is_relative_to(with_samples.folder) for file in files)
-    digits, theirs = (
-        block for block in blocks(ROOT / "README.md", "") if block.startswith(("fadiff", "python"))
-    )
-    said = with_samples.run(digits, tmp_path)
-    assert "bit-exact" in said
-    made = [
-        "cp digits.onnx model.onnx; cp digits.calibration.npz images.npz",
-        "fadiff targets export gemmini-default -o gemmini_params.h",
-        theirs,
-        "make -C build/model/firmware check",
-    ]
-    said = with_samples.run("\n".join(made), tmp_path)
-    assert said.count("bit-exact") == 2
+    said = {page: with_samples.follow(ROOT / "docs" / f"{page}.md", tmp_path) for page in PAGES}
+    figure = re.compile(r"^  (float|fadiff int8) +(\S+) %", re.MULTILINE)
+    right = dict(figure.findall(said["quickstart"]))
+    promised = dict(figure.findall((ROOT / "docs" / "quickstart.md").read_text()))
+    assert right.keys() == promised.keys() == {"float", "fadiff int8"}
+    assert all(abs(float(right[name]) - float(promised[name])) < 1.0 for name in right)
+    assert float(right["fadiff int8"]) >= float(right["float"]) - 0.5 > 95
+    assert "all outputs agree" in said["quickstart"] and said["quickstart"].count("bit-exact") == 2
+    for folder in ("digits", "digits-qdq", "net"):
+        assert OutputFolder(tmp_path / "build" / folder).document.totals.clock_cycles
+    (digits,) = blocks(ROOT / "README.md", "sh")
+    quick = blocks(ROOT / "docs" / "quickstart.md", "sh")
+    assert digits.splitlines()[:2] == [line for block in (quick[0], quick[2]) for line in block.splitlines()]
+    (theirs,) = (block for block in blocks(ROOT / "README.md", "") if block.startswith("fadiff"))
+    given = ("cp digits.onnx model.onnx; cp digits.calibration.npz images.npz", theirs)
+    said["README"] = with_samples.run("\n".join(given), tmp_path)
     (example,) = blocks(ROOT / "README.md", "python")
-    said = with_samples.run(example.replace("build/model", "build/again"), tmp_path, "python")
-    assert said.split()[-1] == "True"
+    said["README"] += with_samples.run(example.replace("build/model", "build/again"), tmp_path, "python")
+    assert said["README"].count("bit-exact") == 2 and said["README"].split()[-1] == "True"
+
+
+def test_an_editable_install_is_a_path(tmp_path: Path) -> None:
+    """As type checkers want it: they know nothing of import hooks."""
+    assert (Path(editable(tmp_path)) / "fadiff" / "py.typed").is_file()
 
 
 def test_the_plain_package_compiles_without_torch(plain: Installed, tmp_path: Path) -> None:
