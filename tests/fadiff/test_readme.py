@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +14,7 @@ import click
 import numpy as np
 import pytest
 
+from benchmarks import readme
 from fadiff.cli import cli, main
 from fadiff.converter.check.storage import to_storage
 from fadiff.converter.ir.graph import Tensor
@@ -49,6 +50,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+    assert "fadiff.api.sweep.sweep" in (tmp_path / "site" / "api.html").read_text(), "made from docstrings"
     page = (tmp_path / "site" / "quickstart.html").read_text()
     assert "<li><code>cycles</code>" in page, "a list that follows its sentence without a blank line"
 
@@ -75,21 +77,13 @@ def test_commands_in_the_docs_have_the_options_they_use(command):
     assert {word for word in command if word.startswith("-")} <= known
 
 
-def test_cycles_on_rtl_are_those_that_were_measured():
-    with (ROOT / "benchmarks" / "rtl_measured.csv").open() as file:
-        measured = list(csv.DictReader(file))
-    rows = re.findall(
-        r"^\| `(.+?)` \|.*\| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \|$", PAGES[0].read_text(), re.MULTILINE
-    )
-    assert len(rows) > 5
-    for program, ours, theirs, ratio in rows:
-        found = {
-            (row["decision"] == "gemmini.h", f"{int(row['warm']):,}")
-            for row in measured
-            if row["program"] == program
-        }
-        assert {(False, ours), (True, theirs)} <= found
-        assert float(ratio) == round(int(ours.replace(",", "")) / int(theirs.replace(",", "")), 2)
+def test_figures_of_the_readme_are_those_of_the_gallery_and_of_rtl():
+    """`python -m benchmarks gallery` writes the report, its picture and the figures from one run."""
+    text = PAGES[0].read_text()
+    assert readme.current(text) == text, "run `python -m benchmarks readme`"
+    report = (ROOT / "docs" / "gallery" / "resnet18.html").read_text()
+    hw = json.loads(readme.FIGURES.read_text())["hw"]
+    assert f"{hw['edp']:.3e}".replace("e+", "e") in report and f"<b>{100 * hw['gap']:.1f} %</b>" in report
 
 
 @pytest.mark.parametrize("standard", ["c99", "c11"])
