@@ -15,7 +15,7 @@ _QUIET = 0.1
 """A sample with less of the median sample's energy is measured as if it had so much: near silence, noise of
 the usual size says nothing about the model."""
 _MOST_DB = 200.0
-"""Of a sample without noise."""
+"""Signal to noise of a sample without noise."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def sqnr_db(expected: np.ndarray, found: np.ndarray) -> float | None:
 
 
 def _energies(expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None = None) -> tuple[float, float]:
-    """Of the signal, and of the noise."""
+    """Energies of the signal and of the noise."""
     signal = noise = 0.0
     for wanted, got in _blocks(expected, found, seen):
         is_number = np.abs(wanted) < SENTINEL  # (false for NaN)

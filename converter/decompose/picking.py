@@ -16,7 +16,7 @@ from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.ir.program import Node, Program
 
 _MOST_PICKS = 32
-"""Of a TopK: each takes one pass over the values."""
+"""Most values that a TopK picks: each takes one pass over all."""
 _CUT = "cut the model before its post-processing"
 _GONE = 1e9
 """Marks what was taken out; no range counts it."""

@@ -81,9 +81,9 @@ class _Cell:
 
     hidden: int
     weights: np.ndarray
-    """Of the inputs, transposed: [I, gates * H]."""
+    """Weights of the inputs, transposed: [I, gates * H]."""
     recurrent: np.ndarray
-    """Of the state, transposed: [H, gates * H]."""
+    """Weights of the state, transposed: [H, gates * H]."""
     input_bias: np.ndarray
     recurrent_bias: np.ndarray
     activations: tuple[Callable[[Nodes, str], str], ...]

@@ -22,7 +22,7 @@ from fadiff.converter.read.reserved import names_in
 from fadiff.converter.read.runtime import run_nodes
 
 _FEWEST, _MOST_ROWS = 3, 2**13
-"""Of 0 and 1 masks are made."""
+"""Fewest rows (0 and 1 alone make masks), and most."""
 _MOST_BYTES = 2**21
 _TRIALS = 8
 _SENTINEL = 1e4

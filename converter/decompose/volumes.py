@@ -94,7 +94,7 @@ def pool(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def global_pool(nodes: Nodes, program: Program, node: Node) -> None:
-    """Of images with all frames side by side."""
+    """A global pool as one of images with all frames side by side."""
     n, c, d, h, w = program.shapes[node.inputs[0]]
     found = nodes.op(node.op, nodes.reshape(node.inputs[0], (n, c, d, h * w)))
     nodes.give(nodes.reshape(found, (n, c, 1, 1, 1)), node.outputs[0])

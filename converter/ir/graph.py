@@ -87,7 +87,7 @@ class Tensor:
     zero: int = 0
     """The integer that stands for 0.0 (converter/quantise/zeros.py)."""
     along: AxisScales | None = None
-    """Of an input or output: what its integers mean to the program around, instead of `scale` and `zero`."""
+    """Meaning of an input's or output's integers to the program around, instead of `scale` and `zero`."""
 
     def meaning(self) -> tuple[np.ndarray, np.ndarray]:
         """Scale and offset in float32, to go with the stored integers: value = scale * integer + offset."""
@@ -154,7 +154,7 @@ class TensorCoreLayer:
     scale: float = 1.0
     onnx_nodes: tuple[str, ...] = ()
     row_scale: View | None = None
-    """Of a float32 tensor with positive factors; the same for all K (and channels of a depthwise layer)."""
+    """View of a float32 tensor of positive factors, the same for all K (and depthwise channels)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sha256: str = ""
-    """Of the model file the graph came from."""
+    """Digest of the model file."""
     states: tuple[State, ...] = ()
     """Outputs that are inputs of the next run, by tensor names: stored alike, kept between runs."""
 
@@ -286,7 +286,7 @@ class Graph:
 
     @cached_property
     def dependents(self) -> tuple[int, ...]:
-        """Of every layer in graph order, those that need its results, through others, too: a bit for each."""
+        """Layers that need each layer's results, through others, too: in graph order, a bit for each."""
         masks = [0] * len(self.layers)
         for at in reversed(range(len(self.layers))):
             for name in self.dag.successors(self.layers[at].name):
@@ -301,7 +301,7 @@ class Graph:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Of all weights of layers on the array: what one run of the network streams at least."""
+        """Bytes of all weights of layers on the array: the least that one run streams."""
         names = {layer.weight.tensor for layer in self.tensor_core_layers} - set(self.inputs)
         return sum(self.tensors[name].nbytes for name in names if not self.producers(name))
 

@@ -335,12 +335,12 @@ class Moments(RowOperator):
     width: int
     block: int
     part: float
-    """Of one element in a mean."""
+    """Share of one element in a mean."""
     variance_scale: float
-    """Of width times the squares less the square of the sum."""
+    """Factor of width times the squares less the square of the sum."""
     epsilon: float
     steps: float
-    """Of the elements in a deviation of 1."""
+    """Steps of the elements in a deviation of 1."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Loops:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """Of all values."""
+        """Accesses of all values."""
         return (*self.inputs, self.output)
 
     @property

@@ -77,7 +77,7 @@ class StoredWeight:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     steps: Steps | None = None
-    """Of integers."""
+    """Steps of integers."""
     owner: _Descriptor | None = None
     """Keeps a temporary file open that has no name: it goes with the process, however that ends."""
 

@@ -13,7 +13,7 @@ Formula = tuple[str, ...]
 _LOW, _HIGH = -69.0, 88.0
 """Beyond, the result is as good as zero, or the largest number."""
 _SHIFT = 100
-"""Of n, so that it is positive: the power is put together from its bits."""
+"""Shift of n, so that it is positive: the power is put together from its bits."""
 _BITS = (64, 64, 64, 32, 16, 8, 4, 2, 1)
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
 """log 2 in two parts: products with n round only in the second."""

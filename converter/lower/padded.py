@@ -76,7 +76,7 @@ def _pads(lowering: Lowering, node: Node) -> Pads:
 
 
 def _spatial(rank: int, pads: Pads, widest: Pads) -> list[tuple[int, int, int, int]]:
-    """Of each spatial axis: its number, what is before it, what is before it at most, and behind it."""
+    """Spatial axes, of each its number, what is before it, what is before it at most, and behind it."""
     top, left, bottom, right = pads
     sides = [(top, widest[0], bottom), (left, widest[1], right)][4 - rank :]
     return [(axis + 2, *side) for axis, side in enumerate(sides)]

@@ -35,7 +35,7 @@ class Product:
     sums: str
     """The value with the bias and without the activation."""
     axis: int
-    """Of its output channels."""
+    """Axis of its output channels."""
     weight: str
 
     def passed(self, sums: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from fadiff.converter.read.npz import read_arrays
 from fadiff.converter.read.states import find_states, in_sequence
 
 RANDOM_STEPS = 16
-"""Of a model with states: so many that these reach what they usually are."""
+"""Steps of a model with states: so many that these reach what they usually are."""
 
 
 @dataclass

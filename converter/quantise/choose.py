@@ -41,10 +41,10 @@ _MOST_ROUNDED = 2**22
 _MOST_SAMPLES = 256
 _LEAST_SAMPLES = 6
 _MOST_MACS = 6e9
-"""Of one pass over the samples that the choice is made on."""
+"""Most multiply-accumulates of a pass over the samples that the choice is made on."""
 
 Scores = Sequence[float]
-"""Of one recipe or draft, in dB: one for each fold."""
+"""Signal to noise of one recipe or draft in dB, one for each fold."""
 
 
 def gains(scores: Scores, others: Scores) -> bool:
@@ -108,11 +108,11 @@ class Calibration:
     kept_zeros: Mapping[str, tuple[int, float]]
     samples: Samples
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
-    """Of the program's constants."""
+    """Integers of the program's constants."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
     """Scores by recipe and fold."""
     _judges: dict[int, Judge] = field(default_factory=dict, init=False)
-    """Of folds."""
+    """Judges by fold."""
     _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
     """Ranges by method."""
     _rounders: list[Rounder] = field(default_factory=list, init=False)

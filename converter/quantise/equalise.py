@@ -252,7 +252,7 @@ def _lost_bits(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict
 
 
 def _saved_bits(program: Program, pairs: Sequence[Pair]) -> float:
-    """Of the layer that gains most."""
+    """Bits saved in the layer that gains most."""
     after = _lost_bits(pairs, equalised(program.constants, pairs))
     before = _lost_bits(pairs, program.constants)
     return max((before[name] - lost for name, lost in after.items()), default=0.0)

@@ -33,7 +33,7 @@ from fadiff.converter.read.inputs import Samples
 MARGIN_DB = 1.0
 """The samples that the result is judged on in the end are others."""
 GOOD_DB = 20.0
-"""Of the worst output: less is reason enough to look for more, whatever goal."""
+"""Signal to noise of the worst output: less is reason to look for more, whatever the goal."""
 _WORTH_DB = 0.2
 _TRIALS = 10
 """Sets of layers that a round tries."""

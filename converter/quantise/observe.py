@@ -20,9 +20,9 @@ from fadiff.converter.read.runtime import run_nodes
 
 BINS = 2**11
 _MOST_ELEMENTS = 2**19
-"""Of one value in all samples: of larger ones some are looked at, with a stride."""
+"""Most elements of one value in all samples: larger ones are looked at with a stride."""
 _MOST_BYTES = 2**28
-"""Of the values that one run of the model returns."""
+"""Most bytes that one run of the model returns."""
 
 
 @dataclass

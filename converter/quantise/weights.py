@@ -29,7 +29,7 @@ _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
 _MOST_BIAS_STEPS = 2.0**30
 _LEAST_UNIT = 2.0**-120
-"""Of sums: weights too small for it are zero."""
+"""Least unit of sums: weights too small for it are zero."""
 _HUGE = 1e30
 """Larger constants, infinity too, saturate wherever they go: ratios of scales stay finite in float32."""
 

@@ -24,7 +24,7 @@ from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options, what_it_says
 
 MOST_ELEMENTS = 2**30
-"""Of one value: four gigabytes of floats, more than any accelerator of this kind is given."""
+"""Most elements of one value: four gigabytes of floats, more than such accelerators are given."""
 _AGAIN = "export the model again"
 _STANDARD = ("", "ai.onnx")
 _BITS = {

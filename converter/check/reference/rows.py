@@ -98,7 +98,7 @@ def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentia
 
 
 def _exponential(emit: Emit, layer: HostLayer, below: str) -> str:
-    """Of differences to the largest: of integers (-255 to 0) from the table."""
+    """Exponentials of differences to the largest: of integers (-255 to 0) from the table."""
     if emit.is_float:
         return emit.op("Exp", below)
     return emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Add", below, emit.constant(np.int32(255))))
