@@ -3,7 +3,8 @@
 Without --run, predictions are compared with the cycles in --measured (benchmarks/rtl_measured.csv: warm runs,
 numbers only).  With --run, the programs that it lacks are measured: COMMAND gets a firmware folder, builds it
 with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every program is measured as it is
-emitted, with the core issuing every move and product, and by the automatically tiled calls of gemmini.h.  A
+emitted, with its host operators on the core if others do their work, with --instructions with the core
+issuing every move and product, and with --library by the automatically tiled calls of gemmini.h.  A
 program that is scheduled otherwise than when it was measured counts as missing, and is compared as `earlier`.
 Rows name the SoC that was simulated; held-out programs are those that no model may be fitted to.  Whole
 networks are programs, too, if they are named; their cycles are kept apart (benchmarks/whole_networks).
@@ -32,7 +33,7 @@ from scipy.stats import spearmanr
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
 from benchmarks.rtl_networks import NETWORKS, SECONDS, network_file
-from benchmarks.rtl_programs import MORE, PROGRAMS, is_held_out, kind_of, model
+from benchmarks.rtl_programs import MORE, PROGRAMS, is_held_out, kind_of
 from benchmarks.rtl_schedules import (
     SCHEDULES,
     Decisions,
@@ -41,9 +42,11 @@ from benchmarks.rtl_schedules import (
     recalled,
     write_decisions,
 )
+from benchmarks.rtl_steps import model
 from fadiff.console import Console
 from fadiff.converter import Conversion
 from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.measurement import MeasurementError, read_profile
@@ -54,6 +57,7 @@ from fadiff.costmodel.target.target import Target, load_target, target_yaml
 from fadiff.emitters.gemmini import emit
 from fadiff.errors import InputError
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.realised import realised_conversion, realised_exactly
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays
 
@@ -96,14 +100,14 @@ class Prepared:
     text: str
     target: Target
     schedules: dict[str, Schedule]
-    """By decision: ours first; where it differs, the same with the core issuing everything; LIBRARY's."""
+    """By decision."""
+    names: dict[str, str]
+    """By decision: `ours` first; where they differ, `core`, with every host operator on the core, and
+    `instructions`, with the core issuing everything; LIBRARY."""
+    graph: Graph
+    """As converted: every host operator on the core."""
     inputs: Arrays
     """Those of the model, one vector."""
-
-    @property
-    def ours(self) -> dict[str, Schedule]:
-        """Those that are not LIBRARY's."""
-        return {decision: schedule for decision, schedule in self.schedules.items() if decision != LIBRARY}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -157,20 +161,32 @@ def converted(text: str, target: Target, scratch: Path) -> tuple[Conversion, Arr
     return read_with_inputs(path, target)
 
 
-def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = True) -> Prepared:
-    """Export, convert and schedule one program; deterministically, but for networks.
-
-    `instructions`: also without hardware loops.
-    """
+def prepare(
+    text: str, target: Target, scratch: Path, *, instructions: bool = False, library: bool = False
+) -> Prepared:
+    """Export, convert and schedule one program; deterministically, but for networks."""
     conversion, inputs = converted(text, target, scratch)
-    whole = text in NETWORKS
-    search = SearchOptions(time_budget=SECONDS) if whole else SearchOptions(method="exact")
-    _, found = decide(conversion, target, search, "gemmini-auto" if whole else None, Console(verbosity=-1))
-    ours = found.schedule
-    apart = [as_instructions(ours)] if instructions else []
-    schedules = {digest(schedule): schedule for schedule in (ours, *apart)}
-    schedules[LIBRARY] = automatic_schedule(conversion.graph, target, row_packing=True)
-    return Prepared(text, target, schedules, {name: array[:1] for name, array in inputs.items()})
+    search = SearchOptions(time_budget=SECONDS) if text in NETWORKS else SearchOptions(method="exact")
+    quiet = Console(verbosity=-1)
+
+    def scheduled(conversion: Conversion) -> Schedule:
+        return decide(conversion, target, search, None, quiet)[1].schedule
+
+    realised = realised_exactly(realised_conversion(conversion, target, quiet), target, fusion=True, console=quiet)
+    schedules = {"ours": scheduled(realised)}
+    if realised.graph != conversion.graph:
+        schedules["core"] = scheduled(conversion)
+    if instructions:
+        schedules["instructions"] = as_instructions(schedules["ours"])
+    names = dict[str, str]()
+    for name, schedule in schedules.items():
+        names.setdefault(digest(schedule), name)
+    found = {decision: schedules[name] for decision, name in names.items()}
+    if library:
+        names[LIBRARY] = LIBRARY
+        found[LIBRARY] = automatic_schedule(conversion.graph, target, row_packing=True)
+    vector = {name: array[:1] for name, array in inputs.items()}
+    return Prepared(text, target, found, names, conversion.graph, vector)
 
 
 def digest(schedule: Schedule) -> str:
@@ -224,16 +240,13 @@ def _measured(
     prepared: Prepared, rows: Mapping[tuple[str, str, str, str], Row], kept: Decisions, soc: str
 ) -> Iterator[tuple[str, str, Schedule]]:
     """What was measured of a program: (name, decision, schedule), `earlier` where we decide otherwise now."""
-    names = ("ours", "instructions")
-    now = {decision: name for name, decision in zip(names, prepared.ours, strict=False)}
-    graph = prepared.schedules[LIBRARY].graph
     for *place, decision in rows:
         if place != [soc, prepared.target.name, prepared.text] or decision == LIBRARY:
             continue
-        if decision in now:
-            yield now[decision], decision, prepared.schedules[decision]
+        if decision in prepared.schedules:
+            yield prepared.names[decision], decision, prepared.schedules[decision]
         elif decision in kept:
-            yield "earlier", decision, recalled(kept[decision], graph, prepared.target)
+            yield "earlier", decision, recalled(kept[decision], prepared.graph, prepared.target)
 
 
 def summary(predicted: Sequence[float], functional: Sequence[float], warm: Sequence[float]) -> str:
@@ -260,18 +273,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--measured", type=Path, default=MEASURED, help=f"default: {MEASURED.name}")
     parser.add_argument("--run", metavar="COMMAND", help="measures; {firmware} is the folder to run")
     parser.add_argument("--instructions", action="store_true", help="also without hardware loops")
+    parser.add_argument("--library", action="store_true", help="also by gemmini.h's tiled calls")
     options = parser.parse_args(arguments)
     soc, programs = options.soc, options.programs or TIMED[options.soc]
     check_known(programs, (*PROGRAMS, *MORE, *NETWORKS), "program")
     rows = {row.key: row for row in read_rows(options.measured)}
     schedules = options.measured.with_name(SCHEDULES.name)
     kept = read_decisions(schedules)
-    predicted, functional, warm, ratios = [], [], [], []
+    predicted, functional, warm, ratios, gains = [], [], [], [], []
     missing = 0
     for target in map(load_target, options.targets):
         for text in programs:
             with tempfile.TemporaryDirectory() as scratch:
-                prepared = prepare(text, target, Path(scratch), instructions=options.instructions)
+                prepared = prepare(
+                    text,
+                    target,
+                    Path(scratch),
+                    instructions=options.instructions,
+                    library=options.library,
+                )
                 for decision in prepared.schedules:
                     if options.run and (soc, target.name, text, decision) not in rows:
                         try:
@@ -284,8 +304,11 @@ def main(arguments: list[str]) -> int:
                         if decision != LIBRARY:
                             kept[decision] = decision_of(prepared.schedules[decision])
                             write_decisions(kept, schedules)
-                library = rows.get((soc, target.name, text, LIBRARY))
-                missing += (soc, target.name, text, next(iter(prepared.schedules))) not in rows
+                by_name = {
+                    name: rows.get((soc, target.name, text, decision)) for decision, name in prepared.names.items()
+                }
+                library, core = rows.get((soc, target.name, text, LIBRARY)), by_name.get("core")
+                missing += by_name["ours"] is None
                 for name, decision, schedule in _measured(prepared, rows, kept, soc):
                     found = rows[soc, target.name, text, decision]
                     ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
@@ -296,6 +319,9 @@ def main(arguments: list[str]) -> int:
                     if name != "instructions" and library is not None:
                         ratios.append(found.warm / library.warm)
                         ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
+                    if name == "ours" and core is not None:
+                        gains.append(found.warm / core.warm)
+                        ratio += f" ours/core {gains[-1]:5.2f}"
                     print(
                         f"{target.name:<16} {use_of(text):<8} {kind_of(text):<18} {text:<42} {name:<12} "
                         f"rtl {found.warm:>9,} "
@@ -304,8 +330,9 @@ def main(arguments: list[str]) -> int:
                         flush=True,
                     )
     against = ""
-    if ratios:
-        mean = np.exp(np.mean(np.log(ratios)))
-        against = f" worst_vs_auto={max(ratios):.3f} geomean_vs_auto={mean:.3f}"
+    for other, found in (("auto", ratios), ("core", gains)):
+        if found:
+            mean = np.exp(np.mean(np.log(found)))
+            against += f" worst_vs_{other}={max(found):.3f} geomean_vs_{other}={mean:.3f}"
     print(f"{summary(predicted, functional, warm)}{against} missing={missing}")
     return 0

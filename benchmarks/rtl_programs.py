@@ -1,25 +1,6 @@
-"""Small programs to time on RTL, each named by the text that describes it.
-
-    64x14x14 c64k3 r          an image of 64 channels, a 3 x 3 convolution to 64 channels, a ReLU
-    8x12x12 c16k1 r dw3 +1    ... a depthwise 3 x 3 convolution, and the first step's output added
-    32x128 fc256 gelu fc128   a matrix of 32 rows, and matrix products with bias
-
-Steps: `cK` convolution to K channels (`k` kernel, `s` stride, `d` dilation, `g` groups; padded to keep the
-size), `dw3` depthwise 3 x 3 (`s` stride), `fcK` matrix product, `+I` and `*I` add the output of step I (0:
-the input) or multiply with it, `@I` product with the transposed output of step I, `mp2`/`ap2` max and average
-pool (kernel = stride), `gap` global mean, and `r`, `sig`, `gelu`, `softmax`, `ln`: element-wise, or over the
-last axis.
-"""
+"""Small programs to time on RTL, each named by the text that describes it (benchmarks/rtl_steps.py)."""
 
 from __future__ import annotations
-
-import re
-import zlib
-from typing import Any
-
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 CONVOLUTIONS = (
     "64x14x14 c64k3",
@@ -117,117 +98,23 @@ HELD_OUT = {
     "weights from DRAM": ("8x768 fc1536", "4x1024 fc1024 r fc512"),
 }
 """Chosen before any of them was timed, and never fitted to."""
-MORE = tuple(text for kinds in (FITTED, HELD_OUT) for texts in kinds.values() for text in texts)
-
-_STEP = re.compile(r"(c|dw|fc|mp|ap|\+|\*|@)(\d+)((?:[ksdg]\d+)*)")
-_ELEMENTWISE = {"r": "Relu", "sig": "Sigmoid", "gelu": "Gelu"}
-
-
-class _Model:
-    """Grows an ONNX model step by step; weights follow from the program's text."""
-
-    def __init__(self, text: str) -> None:
-        self.numbers = np.random.default_rng(zlib.crc32(text.encode()))
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.outputs: list[tuple[str, tuple[int, ...]]] = []
-
-    def constant(self, *shape: int, spread: float = 1.0) -> str:
-        name = f"w{len(self.constants)}"
-        values = (spread * self.numbers.standard_normal(shape)).astype(np.float32)
-        self.constants.append(numpy_helper.from_array(values, name))
-        return name
-
-    def node(self, op: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> None:
-        name = f"y{len(self.outputs)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], f"step{len(self.outputs)}", **attributes))
-        self.outputs.append((name, shape))
-
-    def convolution(self, channels: int, kernel: int, stride: int, dilation: int, groups: int) -> None:
-        x, (n, c, h, w) = self.outputs[-1]
-        pad = dilation * (kernel // 2)
-        reach = dilation * (kernel - 1) + 1
-        size = [(extent + 2 * pad - reach) // stride + 1 for extent in (h, w)]
-        depth = c // groups * kernel**2
-        weights = self.constant(channels, c // groups, kernel, kernel, spread=depth**-0.5)
-        self.node(
-            "Conv",
-            [x, weights, self.constant(channels)],
-            (n, channels, *size),
-            kernel_shape=[kernel] * 2,
-            strides=[stride] * 2,
-            dilations=[dilation] * 2,
-            pads=[pad] * 4,
-            group=groups,
-        )
-
-    def step(self, word: str) -> None:
-        """Append what one word says.
-
-        Raises:
-            ValueError: an unknown word.
-        """
-        x, shape = self.outputs[-1]
-        if word in _ELEMENTWISE:
-            self.node(_ELEMENTWISE[word], [x], shape)
-        elif word == "softmax":
-            self.node("Softmax", [x], shape, axis=-1)
-        elif word == "ln":
-            self.node("LayerNormalization", [x, self.constant(shape[-1]), self.constant(shape[-1])], shape)
-        elif word == "gap":
-            self.node("GlobalAveragePool", [x], (*shape[:2], 1, 1))
-            self.node("Flatten", [self.outputs[-1][0]], shape[:2])
-        else:
-            self._numbered(word)
-
-    def _numbered(self, word: str) -> None:
-        match = _STEP.fullmatch(word)
-        if match is None:
-            raise ValueError(f"unknown step {word!r}")
-        kind, number = match[1], int(match[2])
-        more = {letter: int(value) for letter, value in re.findall(r"([ksdg])(\d+)", match[3])}
-        (x, shape), stride = self.outputs[-1], more.get("s", 1)
-        if kind == "c":
-            self.convolution(number, more.get("k", 1), stride, more.get("d", 1), more.get("g", 1))
-        elif kind == "dw":
-            self.convolution(shape[1], number, stride, 1, shape[1])
-        elif kind == "fc":
-            weights = self.constant(shape[-1], number, spread=shape[-1] ** -0.5)
-            self.node("Gemm", [x, weights, self.constant(number)], (*shape[:-1], number))
-        elif kind in "+*":
-            self.node("Add" if kind == "+" else "Mul", [x, self.outputs[number][0]], shape)
-        elif kind == "@":
-            other, (columns, depth) = self.outputs[number]
-            self.node("Transpose", [other], (depth, columns), perm=[1, 0])
-            self.node("MatMul", [x, self.outputs[-1][0]], (shape[0], columns))
-        else:
-            size = tuple(extent // number for extent in shape[2:])
-            pool = "MaxPool" if kind == "mp" else "AveragePool"
-            self.node(pool, [x], (*shape[:2], *size), kernel_shape=[number] * 2, strides=[number] * 2)
-
-
-def model(text: str) -> onnx.ModelProto:
-    """The ONNX model of a program, opset 20; equal texts give equal models.
-
-    Raises:
-        ValueError: a word that is no step.
-    """
-    size, *words = text.split()
-    shape = tuple(map(int, size.split("x")))
-    shape = (1, *shape) if len(shape) == 3 else shape
-    grown = _Model(text)
-    grown.outputs.append(("x", shape))
-    for word in words:
-        grown.step(word)
-    name, result = grown.outputs[-1]
-    graph = helper.make_graph(
-        grown.nodes,
-        "program",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, result)],
-        grown.constants,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+REALISED = {
+    "max pool": (
+        "16x16x16 mp3s2",
+        "16x15x15 mp3s2p1",
+        "16x16x16 mp3s2e1",
+        "16x12x12 c16k3 &0 mp2",
+        "16x12x12 c16k3 r mp2 up2 +2",
+    ),
+    "average pool": ("32x12x12 ap2", "32x12x12 ap3s1p1"),
+    "mean": ("32x8x8 gap", "512x4x4 gap", "64x96 mean", "64x96 sum"),
+    "channel product": ("32x8x8 se8", "40x9x9 se8"),
+    "attention": ("64x64 att4", "32x64 att1"),
+    "norm": ("64x128 ln fc64", "32x64 ln", "64x128 rms fc64", "32x64 rms", "32x8x8 gn4"),
+    "copy": ("16x14x14 c16k1 &0 c16k1", "16x8x8 sh4 c16k1", "8x8x8 up2 c8k3"),
+}
+"""Operators that other layers do the work of, or Gemmini's DMA: timed in both forms, never fitted to."""
+MORE = tuple(text for kinds in (FITTED, HELD_OUT, REALISED) for texts in kinds.values() for text in texts)
 
 
 def kind_of(text: str) -> str:
@@ -239,10 +126,11 @@ def kind_of(text: str) -> str:
         "group": GROUPS,
         "host": HOST,
         **{kind: (*FITTED[kind], *HELD_OUT[kind]) for kind in FITTED},
+        **REALISED,
     }
     return next((name for name, texts in families.items() if text in texts), "network")
 
 
 def is_held_out(text: str) -> bool:
     """Whether no coefficient may ever be fitted to a program."""
-    return any(text in texts for texts in HELD_OUT.values())
+    return any(text in texts for texts in (*HELD_OUT.values(), *REALISED.values()))

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.schedule.document import FusionRecord, MappingRecord
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.optimizer.realise.choice import CLOSE, EXACT, realised_graph
+from fadiff.optimizer.realise.realised import Realised
 
 SCHEDULES = Path(__file__).parent / "rtl_schedules.json"
 """By digest: the mapping of every layer on the array, how additions are issued, and the groups."""
@@ -47,11 +49,21 @@ def decision_of(schedule: Schedule) -> dict[str, Any]:
 
 
 def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule:
-    """The schedule of a kept decision, on the graph that it was made for.
+    """The schedule of a kept decision, on the graph as converted, with the same layers on the array.
 
     Raises:
         ScheduleFileError, ScheduleError: the graph has other layers now, or the decision is illegal on it.
     """
+    mapped, grouped = decision["mappings"], {name for group in decision["fusion"]["groups"] for name in group}
+
+    def recorded(_: Graph, realised: Realised) -> bool:
+        return all(
+            layer.name in (mapped if isinstance(layer, TensorCoreLayer) else grouped)
+            for layer in realised.layers
+        )
+
+    for realisations in (CLOSE, EXACT):
+        graph = realised_graph(graph, target, realisations, recorded)
     any_schedule = automatic_schedule(graph, target, row_packing=True)
     document = to_document(any_schedule, evaluate(any_schedule), generator="")
     layers = tuple(

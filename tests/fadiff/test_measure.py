@@ -14,7 +14,7 @@ import onnx
 import pytest
 import yaml
 
-from benchmarks.rtl_programs import model as described
+from benchmarks.rtl_steps import model as described
 from fadiff.cli import main
 from fadiff.folder import OutputFolder
 from tests.fadiff.models import small_network
