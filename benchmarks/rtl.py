@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,7 @@ from fadiff.costmodel.target.target import Target, load_target, target_yaml
 from fadiff.emitters.gemmini import emit
 from fadiff.errors import InputError
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
-from fadiff.realised import realised_conversion, realised_exactly
+from fadiff.pipeline import ModelOptions, realiser
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays
 
@@ -169,13 +169,14 @@ def prepare(
     search = SearchOptions(time_budget=SECONDS) if text in NETWORKS else SearchOptions(method="exact")
     quiet = Console(verbosity=-1)
 
-    def scheduled(conversion: Conversion) -> Schedule:
-        return decide(conversion, target, search, None, quiet)[1].schedule
+    def scheduled(graph: Graph) -> Schedule:
+        return decide(replace(conversion, graph=graph), target, search, None, quiet)[1].schedule
 
-    realised = realised_exactly(realised_conversion(conversion, target, quiet), target, fusion=True, console=quiet)
+    file = next(scratch.glob("*.onnx"))
+    realised = realiser(conversion, file, ModelOptions(), quiet)(target, search).graph
     schedules = {"ours": scheduled(realised)}
-    if realised.graph != conversion.graph:
-        schedules["core"] = scheduled(conversion)
+    if realised != conversion.graph:
+        schedules["core"] = scheduled(conversion.graph)
     if instructions:
         schedules["instructions"] = as_instructions(schedules["ours"])
     names = dict[str, str]()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
 from fadiff.costmodel.schedule.document import FusionRecord, MappingRecord
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import Schedule
@@ -17,7 +17,7 @@ from fadiff.optimizer.realise.choice import CLOSE, EXACT, realised_graph
 from fadiff.optimizer.realise.realised import Realised
 
 SCHEDULES = Path(__file__).parent / "rtl_schedules.json"
-"""By digest: the mapping of every layer on the array, how additions are issued, and the groups."""
+"""By digest: the layers, the mapping of each on the array, how additions are issued, and the groups."""
 
 Decisions = dict[str, dict[str, Any]]
 
@@ -38,6 +38,7 @@ def decision_of(schedule: Schedule) -> dict[str, Any]:
     """What `recalled` reads."""
     document = to_document(schedule, evaluate(schedule), generator="")
     return {
+        "layers": {layer.name: _kind(layer) for layer in schedule.graph.layers},
         "mappings": {
             layer.name: layer.mapping.model_dump(mode="json", exclude={"by_core"})
             for layer in document.layers
@@ -54,13 +55,10 @@ def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule
     Raises:
         ScheduleFileError, ScheduleError: the graph has other layers now, or the decision is illegal on it.
     """
-    mapped, grouped = decision["mappings"], {name for group in decision["fusion"]["groups"] for name in group}
+    layers = decision.get("layers", {})  # none where nothing was in the place of others
 
     def recorded(_: Graph, realised: Realised) -> bool:
-        return all(
-            layer.name in (mapped if isinstance(layer, TensorCoreLayer) else grouped)
-            for layer in realised.layers
-        )
+        return all(layers.get(layer.name) == _kind(layer) for layer in realised.layers)
 
     for realisations in (CLOSE, EXACT):
         graph = realised_graph(graph, target, realisations, recorded)
@@ -74,3 +72,7 @@ def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule
     )
     fusion = FusionRecord.model_validate(decision["fusion"])
     return schedule_from_document(document.model_copy(update={"layers": layers, "fusion": fusion}), graph)
+
+
+def _kind(layer: Layer) -> list[str | int]:
+    return [layer.op, *(layer.dims if isinstance(layer, TensorCoreLayer) else ())]
