@@ -293,8 +293,9 @@ def main(arguments: list[str]) -> int:
                     instructions=options.instructions,
                     library=options.library,
                 )
+                place = (soc, target.name, text)
                 for decision in prepared.schedules:
-                    if options.run and (soc, target.name, text, decision) not in rows:
+                    if options.run and (*place, decision) not in rows:
                         try:
                             row = measure(prepared, decision, options.run, Path(scratch), soc)
                         except MeasurementError as error:
@@ -305,19 +306,17 @@ def main(arguments: list[str]) -> int:
                         if decision != LIBRARY:
                             kept[decision] = decision_of(prepared.schedules[decision])
                             write_decisions(kept, schedules)
-                by_name = {
-                    name: rows.get((soc, target.name, text, decision)) for decision, name in prepared.names.items()
-                }
-                library, core = rows.get((soc, target.name, text, LIBRARY)), by_name.get("core")
+                by_name = {name: rows.get((*place, decision)) for decision, name in prepared.names.items()}
+                library, core = rows.get((*place, LIBRARY)), by_name.get("core")
                 missing += by_name["ours"] is None
                 for name, decision, schedule in _measured(prepared, rows, kept, soc):
-                    found = rows[soc, target.name, text, decision]
+                    found = rows[(*place, decision)]
                     ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
                     predicted.append(sum(program_cycles(schedule).values()))
                     functional.append(ran.counts.cycles)
                     warm.append(float(found.warm))
                     ratio = ""
-                    if name != "instructions" and library is not None:
+                    if name in ("ours", "earlier") and library is not None:
                         ratios.append(found.warm / library.warm)
                         ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
                     if name == "ours" and core is not None:
@@ -331,9 +330,9 @@ def main(arguments: list[str]) -> int:
                         flush=True,
                     )
     against = ""
-    for other, found in (("auto", ratios), ("core", gains)):
-        if found:
-            mean = np.exp(np.mean(np.log(found)))
-            against += f" worst_vs_{other}={max(found):.3f} geomean_vs_{other}={mean:.3f}"
+    for other, shares in (("auto", ratios), ("core", gains)):
+        if shares:
+            mean = np.exp(np.mean(np.log(shares)))
+            against += f" worst_vs_{other}={max(shares):.3f} geomean_vs_{other}={mean:.3f}"
     print(f"{summary(predicted, functional, warm)}{against} missing={missing}")
     return 0

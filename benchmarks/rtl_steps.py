@@ -6,11 +6,11 @@
 
 Steps: `cK` convolution to K channels (`k` kernel, `s` stride, `d` dilation, `g` groups; padded to keep the
 size), `dw3` depthwise 3 x 3 (`s` stride), `fcK` matrix product, `+I` and `*I` add the output of step I (0:
-the input) or multiply with it, `&I` its channels behind the others, `@I` product with the transposed output of
-step I, `mp3`/`ap3` max and average pool (`s` stride, otherwise the kernel's; `p` padding, which averages count;
-`e1` windows past the edge), `gap` global mean, `mean` and `sum` of a matrix's rows, `seK` squeeze-excite with K
-channels inside, `attK` attention of K heads with itself, `gnK` group norm, `up2` every pixel K times in both
-directions, `shK` channels shuffled, and `r`, `sig`, `gelu`, `softmax`, `ln`, `rms`: element-wise, or over the
+the input) or multiply with it, `&I` its channels behind the others, `@I` product with the transposed output
+of step I, `mp3`/`ap3` max and average pool (`s` stride, else the kernel's; `p` padding, which averages count;
+`e1` windows past the edge), `gap` global mean, `mean` and `sum` of a matrix's rows, `seK` squeeze-excite with
+K channels inside, `attK` attention of K heads with itself, `gnK` group norm, `upK` every pixel K times each
+way, `shK` channels shuffled, and `r`, `sig`, `gelu`, `softmax`, `ln`, `rms`: element-wise, or over the
 last axis.
 """
 
@@ -125,8 +125,8 @@ class _Model:
                 self.node("GroupNormalization", [x, *parameters], shape, num_groups=number)
             case "up":
                 scales = self.floats(1, 1, number, number)
-                size = tuple(number * extent for extent in shape[2:])
-                self.node("Resize", [x, "", scales], (*shape[:2], *size), mode="nearest")
+                larger = (*shape[:2], *(number * extent for extent in shape[2:]))
+                self.node("Resize", [x, "", scales], larger, mode="nearest")
             case "sh":
                 self.shuffle(number)
 
