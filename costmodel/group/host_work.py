@@ -13,13 +13,14 @@ from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.mapping.shape import extents
 
 OUTPUT_TAPS = 4
-"""Taps of a window that rounding and storing its result take as long as."""
-COLUMN_ELEMENTS = 24
+"""Taps of a window that rounding and storing its sum take as long as."""
+COLUMN_ELEMENTS = 9
 """Elements that rounding and storing one of eight neighbouring sums or extrema takes as long as, """
-SUM_ELEMENTS = 140
+SUM_ELEMENTS = 24
 """and one of a row of its own."""
-RAGGED = 2.5
-"""How many times as long pools and reductions take where channels are no whole words of eight."""
+RAGGED, RAGGED_AVERAGES = 3.2, 2.5
+"""How many times as long max pools, column sums and extrema take, and average pools, where channels are no
+whole words of eight."""
 RUN_ELEMENTS = 256
 """Elements of a run of a copy that beginning it takes as long as, """
 SHORT_RUN_ELEMENTS = 6
@@ -56,14 +57,16 @@ def host_work(graph: Graph, layer: HostLayer, member: Member) -> HostWork:
 
 def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     """Name in the price list, and elements that count for each one written."""
-    written = graph.tensors[layer.outputs[0]].size
+    out, written = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.outputs[0]].size
     read = graph.tensors[layer.inputs[0]].size if layer.inputs else 0
     match layer.operator:
         case ops.FloatMaxPool(window=window):
             return layer.op, math.prod(window.kernel) + OUTPUT_TAPS
-        case ops.MaxPool(window=window) | ops.AveragePool(window=window):
+        case ops.MaxPool(window=window):
+            return layer.op, math.prod(window.kernel) * _ragged(graph, out[-1])
+        case ops.AveragePool(window=window):
             taps = math.prod(window.kernel) + OUTPUT_TAPS
-            return layer.op, taps * _ragged(graph, graph.tensors[layer.outputs[0]].shape[-1])
+            return layer.op, taps * _ragged(graph, out[-1], RAGGED_AVERAGES)
         case ops.GlobalAveragePool():
             channels = graph.tensors[layer.inputs[0]].shape[-1]
             return layer.op, (read / written + COLUMN_ELEMENTS) * _ragged(graph, channels)
@@ -95,8 +98,8 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     return layer.op, 1
 
 
-def _ragged(graph: Graph, channels: int) -> float:
-    return RAGGED if graph.element_type == "int8" and channels % 8 else 1
+def _ragged(graph: Graph, channels: int, times: float = RAGGED) -> float:
+    return times if graph.element_type == "int8" and channels % 8 else 1
 
 
 def _walked(loops: Loops) -> float:

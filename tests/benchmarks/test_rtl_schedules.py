@@ -55,3 +55,13 @@ def test_the_table_of_whole_networks_is_what_was_measured() -> None:
         cycles = [int(cell.replace(",", "")) for cell in cells.split("|")[:-1]]
         assert cycles == [ours.cold, ours.warm, library.cold, library.warm]
         assert float(ratio) == round(ours.warm / library.warm, 2)
+
+
+def test_the_table_of_realisations_is_what_was_measured() -> None:
+    page = Path(__file__).parents[2] / "docs" / "realisations.md"
+    found = re.findall(
+        r"^\| [\w ]+ \| `([^`]+)` \| ([\d,]+|-) \| ([\d,]+) \|", page.read_text(), re.MULTILINE
+    )
+    rows = {(row.program, f"{row.warm:,}") for row in read_rows(MEASURED) if row.soc == "dualcore-small"}
+    assert len(found) >= 10
+    assert all({(name, cycles) for cycles in ones if cycles != "-"} <= rows for name, *ones in found)
