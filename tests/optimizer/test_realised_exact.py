@@ -202,7 +202,7 @@ GRAPHS = {
         {"fill", "copy", "depthwise", "max_pool"},
     ),
     "pool past the edge": (
-        pool((1, 10, 10, 16), square(3, 2), (5, 5)),
+        pool((1, 12, 12, 24), square(3, 2), (6, 6)),
         {"fill", "copy", "depthwise", "max_pool"},
     ),
     "pool behind a convolution with another reader": (two_readers(), {"conv", "depthwise", "max_pool"}),
