@@ -215,7 +215,7 @@ def test_same_bits_and_predicted_bytes(name: str, side: int) -> None:
     """In C, with the fusion that the search finds, against the graph before."""
     graph, ops = GRAPHS[name]
     target = target_of(side)
-    realised = realised_graph(graph, target, EXACT, Quicker(target))
+    realised = realised_graph(graph, target, EXACT, lambda *_: True)
     assert realised is not graph and {layer.op for layer in realised.layers} == ops
     inputs = random_inputs(graph)
     before, after = run_reference(graph, inputs), run_reference(realised, inputs)
