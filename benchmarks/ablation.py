@@ -7,9 +7,9 @@ with another fusion path); weights streamed for every group tile instead of kept
 row packing.  Every row is optimal for its space, so ratios are the value of the freedom and not of the
 search.
 
-Two rows add something to the best schedule: `prefetch` lets groups load their first weights while the group
-before computes (what `fadiff compile --prefetch` emits), `ideal_overlap` counts the busiest resource alone
-(a bound that no program reaches).  Last line: EDP of each row over that of the full space.
+The row `prefetch` adds something to the best schedule: groups load their first weights while the group
+before computes (what `fadiff compile --prefetch` emits).
+Last line: EDP of each row over that of the full space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.schedule import Schedule
-from fadiff.costmodel.schedule.what_ifs import resource_latency
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer.cut.exact import exact
 from fadiff.optimizer.cut.problem import Problem
@@ -85,12 +84,8 @@ def without_one(full: Problem) -> dict[str, Problem]:
 
 
 def with_overlap(problem: Problem, schedule: Schedule) -> dict[str, float]:
-    """EDP of a schedule whose groups overlap: as far as a program does, and ideally."""
-    cost = problem.cost(schedule)
-    return {
-        "prefetch": problem.cost(prefetching(schedule, problem)).edp_uj_cycles,
-        "ideal_overlap": cost.energy_pj * resource_latency(schedule, cost) * 1e-6,
-    }
+    """EDP of a schedule whose groups overlap as far as a program does."""
+    return {"prefetch": problem.cost(prefetching(schedule, problem)).edp_uj_cycles}
 
 
 def replace_problem(problem: Problem, **changes: object) -> Problem:

@@ -28,9 +28,8 @@ from fadiff.costmodel.target.target import FusionPath, Target
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
 LatencyModel = Literal["roofline", "clock"]
-GroupLatency = Literal["executed", "sum", "prefetch", "overlap"]
-"""How groups share time: with the prefetches of the schedule, one after the other, every group's first
-weights prefetched as far as they fit, or the busiest resource alone.  Programs do the first two."""
+GroupLatency = Literal["executed", "sum"]
+"""With the prefetches of the schedule, or one group after the other."""
 
 
 @dataclass(frozen=True)

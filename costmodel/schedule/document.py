@@ -360,8 +360,7 @@ class ReadingRecord(_Record):
     fusion_model: FusionModel
     latency_model: LatencyModel
     group_latency: GroupLatency = Field(
-        description="with the prefetches of the schedule; groups one after the other; every group's first "
-        "weights loaded under compute, whatever part of them fits; the busiest resource alone (a bound)"
+        description="with the prefetches of the schedule, or groups one after the other"
     )
     energy_pj: float
     latency_cycles: Cycles

@@ -1,7 +1,6 @@
-"""The same schedule under other assumptions: sound and paper fusion, both latencies, groups that overlap.
+"""The same schedule under other assumptions: sound and paper fusion, both latencies.
 
-One schedule, several counts: what is claimed for it in the literature's model beside what a program
-does, and what its latency would be if groups shared the hardware.
+One schedule, several counts: what is claimed for it in the literature's model beside what a program does.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from fadiff.costmodel.mapping.mapping import as_single_instructions
 from fadiff.costmodel.schedule.document import ReadingRecord, ReadingsRecord
 from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
-from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from fadiff.costmodel.target.target import Target
 
 
@@ -80,14 +78,7 @@ def _under(counted: Schedule) -> tuple[ReadingRecord, ...]:
     """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
     model, target = counted.fusion_model, counted.target
     plain = without_prefetches(counted)
-    cost = evaluate(plain)
-    rows = [
-        _reading(cost, target, model, "roofline"),
-        _reading(prefetch_weights(plain, cost), target, model, "roofline", "prefetch"),
-        _reading(
-            replace(cost, latency_cycles=resource_latency(plain, cost)), target, model, "roofline", "overlap"
-        ),
-    ]
+    rows = [_reading(evaluate(plain), target, model, "roofline")]
     executed = [_reading(evaluate(counted), target, model, "roofline", "executed")]
     if counted.is_executable:
         rows.append(_reading(evaluate(plain, "clock"), target, model, "clock"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 import rich_click as click
 
-from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
+from fadiff.commands.options import LATENCY, PATH, console_options, target_option
 from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.document import ReadingsRecord
     from fadiff.costmodel.schedule.evaluate import NetworkCost
-    from fadiff.costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
+    from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile, Schedule
     from fadiff.costmodel.target.target import Target
 
 
@@ -49,13 +49,6 @@ if TYPE_CHECKING:
     help="Count by the other fusion model, where the schedule is legal there (the table below the layers has "
     "both).  [default: the schedule's own]",
 )
-@choice(
-    "--group-latency",
-    ["executed", "sum", "prefetch", "overlap"],
-    "executed: with the schedule's prefetches.  sum: one group after the other.  prefetch: the next "
-    "group's first weights load under compute, whatever part fits.  overlap: the busiest resource of the "
-    "network, a bound.  The last two need the roofline.",
-)
 @click.option(
     "--sliding-window/--no-sliding-window",
     default=None,
@@ -73,15 +66,14 @@ def evaluate(
     timeloop_problem: Path | None,
     latency: str | None,
     fusion_model: str | None,
-    group_latency: str,
     sliding_window: bool | None,
     as_json: bool,
 ) -> None:
     """Exact energy, latency and DRAM bytes of SCHEDULE.json, on its target or another.
 
     A schedule that does not fit the other target is refused with the constraint that breaks (exit code 2).
-    Below the layers the same schedule is counted otherwise: by the literature's fusion model (paper), by the
-    other latency model, and with groups that share time.
+    Below the layers the same schedule is counted otherwise: by the literature's fusion model (paper), and by
+    the other latency model.
 
     \b
     Examples:
@@ -91,7 +83,6 @@ def evaluate(
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
     from fadiff.api.evaluation import schedule_from_file
-    from fadiff.costmodel.group.weight_prefetch import without_prefetches
     from fadiff.costmodel.schedule.evaluate import evaluate as exact_cost
     from fadiff.costmodel.schedule.readings import readings, under_fusion_model
 
@@ -116,23 +107,16 @@ def evaluate(
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
     if fusion_model is not None:
         decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
-    if group_latency in ("prefetch", "overlap") and model == "clock":
-        raise click.UsageError(
-            "--group-latency needs --latency roofline: the clock has no resources to overlap"
-        )
-    counted = decision if group_latency == "executed" else without_prefetches(decision)
-    cost = exact_cost(counted, latency=model, sliding_window=sliding_window)
-    cycles = _network_cycles(counted, cost, cast("GroupLatency", group_latency))
+    cost = exact_cost(decision, latency=model, sliding_window=sliding_window)
     found = None if sliding_window else readings(decision)
     if as_json:
-        summary = _summary(decision, cost, cycles, model)
-        summary["group_latency"] = group_latency
+        summary = _summary(decision, cost, model)
         if found:
             summary["readings"] = [row.model_dump() for row in found.rows]
             summary["obstacle"] = found.obstacle
         console.result(json.dumps(summary, indent=2))
     else:
-        _print(console, decision, cost, cycles, model)
+        _print(console, decision, cost, model)
         if found:
             _print_readings(console, decision, found)
         _print_measured(console, schedule)
@@ -149,15 +133,7 @@ def _print_measured(console: Console, schedule: Path | None) -> None:
         print_measurement(console, measured)
 
 
-def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
-    from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
-
-    if group_latency == "prefetch":
-        return prefetch_weights(schedule, cost).latency_cycles
-    return resource_latency(schedule, cost) if group_latency == "overlap" else cost.latency_cycles
-
-
-def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
+def _summary(schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> dict[str, object]:
     from fadiff.costmodel.latency.clock import error_against_rtl
     from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
@@ -169,8 +145,8 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
         "energy_pj": cost.energy_pj,
         "latency_model": model,
         "latency_error": error_against_rtl(model, schedule.target),
-        "latency_cycles": cycles,
-        "edp_uj_cycles": cost.energy_pj * cycles * 1e-6,
+        "latency_cycles": cost.latency_cycles,
+        "edp_uj_cycles": cost.edp_uj_cycles,
         "dram_bytes": dram_bytes(cost),
         "layers": [
             {
@@ -185,7 +161,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
     }
 
 
-def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
+def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> None:
     from fadiff.costmodel.latency.clock import error_against_rtl
     from fadiff.emitters.report.text import limit
     from fadiff.optimizer.finish.traffic_limit import dram_bytes
@@ -203,8 +179,8 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     console.table(("layer", "limit", *numbers("energy uJ", "cycles", "DRAM B")), rows)
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
-        f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
-        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles, {dram_bytes(cost):,} DRAM bytes "
+        f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles "
+        f"= {cost.edp_uj_cycles:.4e} uJ x cycles, {dram_bytes(cost):,} DRAM bytes "
         "(all modelled)\n"
         f"latency by the {model} model: {error_against_rtl(model, schedule.target)}"
     )

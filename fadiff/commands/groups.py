@@ -49,7 +49,7 @@ RARE = {
         "--wide",
         "--input-type",
     ),
-    *("--no-residency", "--sliding-window", "--group-latency", "--min-top1"),
+    *("--no-residency", "--sliding-window", "--min-top1"),
 }
 """Hidden where a command has more than `FEW` options."""
 FEW = 20

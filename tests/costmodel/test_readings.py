@@ -1,4 +1,4 @@
-"""One schedule under every assumption: fusion models, latency models, groups that share time."""
+"""One schedule under every assumption: fusion models, latency models."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.readings import as_instructions, readings
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph
 from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
@@ -45,7 +44,7 @@ def test_every_reading_is_what_the_evaluator_says():
     assert [(r.fusion_model, r.latency_model, r.group_latency) for r in found.rows] == [
         (model, *how)
         for model in ("sound", "paper")
-        for how in (("roofline", "sum"), ("roofline", "prefetch"), ("roofline", "overlap"), ("clock", "sum"))
+        for how in (("roofline", "sum"), ("clock", "sum"))
         if model == "sound" or how[0] == "roofline"  # only what is executed has a clock
     ]
     for one in (schedule, paper):
@@ -53,8 +52,6 @@ def test_every_reading_is_what_the_evaluator_says():
         clock = [evaluate(one, "clock").latency_cycles] if one.is_executable else []
         assert [row.latency_cycles for row in under(found, one.fusion_model)] == [
             cost.latency_cycles,
-            prefetch_weights(one, cost).latency_cycles,
-            resource_latency(one, cost),
             *clock,
         ]
         assert {row.energy_pj for row in under(found, one.fusion_model)} == {cost.energy_pj}
