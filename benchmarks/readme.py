@@ -86,11 +86,11 @@ def rtl() -> str:
 
 def _timed(path: Path) -> dict[str, tuple[Row, Row]]:
     """What was timed in both ways on the 16 x 16 array, by program: ours, and gemmini.h's."""
-    found: dict[str, dict[bool, Row]] = {}
+    found: dict[tuple[str, str], dict[bool, Row]] = {}
     for row in read_rows(path):
         if row.target == "gemmini-default":
-            found.setdefault(row.program, {})[row.decision == LIBRARY] = row
-    return {name: (both[False], both[True]) for name, both in found.items() if len(both) == 2}
+            found.setdefault((row.soc, row.program), {})[row.decision == LIBRARY] = row
+    return {name: (both[False], both[True]) for (_, name), both in found.items() if len(both) == 2}
 
 
 def _owes_to_the_library(program: str) -> bool:
