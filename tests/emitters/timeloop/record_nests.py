@@ -1,8 +1,9 @@
 """Record what the real timeloop-model counts of random mappings on our shipped machines.
 
     python -m tests.emitters.timeloop.record_nests --timeloop-model PATH > recorded_nests.csv
+    python -m tests.emitters.timeloop.record_nests --timeloop-model PATH --fused > recorded_fused.csv
 
-Nothing in that file, which is beside this one, comes from our own counts.
+Nothing in these files, which are beside this one, comes from our own counts.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from fadiff.emitters.timeloop.read.problem import one_layer_graph
 from fadiff.emitters.timeloop.write.machine import machine_architecture, machine_mapping
 from fadiff.emitters.timeloop.write.problem import problem
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.optimizer.nests.fusion import fused, groups_of
 from fadiff.optimizer.nests.space import Space, keeps_of
 from tests.emitters.timeloop.record import dims_text, random_layer, sizes_of
+from tests.optimizer.graphs import Net, separable
 
 MACHINES = ("eyeriss-like", "simba-like", "nvdla-like", "output-stationary")
 PER_MACHINE = 300
@@ -73,6 +76,20 @@ def random_mappings(name: str, seed: int, count: int) -> Iterator[tuple[Machine,
         count -= 1
 
 
+def fused_mappings(name: str) -> Iterator[tuple[Machine, Workload, Mappings]]:
+    """One of every member of fused groups, with and without halo, at two tiles."""
+    machine = machine_of(name)
+    net = Net(16, 8)
+    halo = net.build(net.conv("b", net.conv("a", net.x, 16, 3), 8, 3))
+    for graph in (halo, separable(16, 16, 1)):
+        for layers in groups_of(graph, machine):
+            for group in list(fused(graph, layers, machine))[:2]:
+                for run in group.runs.values():
+                    seen = run.on(machine)
+                    space = Space(seen, run.workload, keeps_of(seen)[0])
+                    yield machine, run.workload, space.random(4, np.random.default_rng(0))[:1]
+
+
 def record(machine: Machine, workload: Workload, mappings: Mappings, model: Path) -> dict[str, object]:
     layer = one_layer_graph("layer", workload.dims, workload.stride, workload.dilation).tensor_core_layers[0]
     files = {
@@ -105,11 +122,14 @@ def record(machine: Machine, workload: Workload, mappings: Mappings, model: Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timeloop-model", type=Path, required=True)
-    model = parser.parse_args().timeloop_model
+    parser.add_argument("--fused", action="store_true", help="members of fused groups")
+    options = parser.parse_args()
+    model = options.timeloop_model
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for seed, name in enumerate(MACHINES):
-        for machine, workload, mappings in random_mappings(name, seed, PER_MACHINE):
+        found = fused_mappings(name) if options.fused else random_mappings(name, seed, PER_MACHINE)
+        for machine, workload, mappings in found:
             writer.writerow(record(machine, workload, mappings, model))
 
 

@@ -24,12 +24,13 @@ from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.timeloop.compare import compare
 from fadiff.emitters.timeloop.index import read_index
-from fadiff.emitters.timeloop.machines import machine_names, machine_of
+from fadiff.emitters.timeloop.machines import FOLDER, machine_names, machine_of
 from fadiff.emitters.timeloop.read.machine import read_machine
 from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from fadiff.emitters.timeloop.write.layers import predicted
 from fadiff.emitters.timeloop.write.machine import machine_architecture
 from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.errors import is_bad_input
 from fadiff.optimizer.mapping_methods import method_of
 from fadiff.optimizer.nests.auto import auto, exact
 from fadiff.optimizer.nests.bound import NOBODY, Bound, Partial
@@ -85,6 +86,20 @@ def test_counts_cycles_and_energy_are_timeloops(name: str) -> None:
         assert all(place.endswith("Inputs") for place in other)
         assert nests.energy[0] > float(row["energy_pj"])
     assert linked == LINKED[name]
+
+
+def test_counts_of_fused_layers_are_timeloops() -> None:
+    """What is handed over passes the outermost memory by."""
+    with (Path(__file__).parent / "recorded_fused.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        nests = Nests(*mapping_of(row))
+        counts = predicted(nests)
+        assert {place: list(words) for place, words in counts.accesses.items()} == json.loads(row["accesses"])
+        assert counts.cycles == int(row["cycles"])
+        assert counts.energy_pj == pytest.approx(float(row["energy_pj"]), rel=1e-6, abs=0.1)
+        assert any(len(kept) < 3 for kept in nests.mappings.keeps[:1])
+    assert {row["machine"] for row in rows} == set(MACHINES)
 
 
 @pytest.mark.parametrize("name", machine_names())
@@ -247,8 +262,6 @@ def test_random_mappings_are_legal() -> None:
     ],
 )
 def test_bad_machines_are_one_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    from fadiff.emitters.timeloop.machines import FOLDER
-
     text = (FOLDER / "eyeriss-like.yaml").read_text()
     assert change[0] in text
     (tmp_path / "bad.yaml").write_text(text.replace(*change, 1))
@@ -340,3 +353,8 @@ def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
     assert ran[0].predicted.accesses["buffer", "Outputs"] == (0, 4 * 36)
     assert ("DRAM", "Outputs") not in ran[0].predicted.accesses
     assert CliRunner().invoke(cli, command, obj=Console()).exit_code != 0  # nothing is written over
+    small = tmp_path / "small.yaml"
+    small.write_text((FOLDER / "tpu-like.yaml").read_text().replace("entries: 4194304", "entries: 1"))
+    done = CliRunner().invoke(cli, ["map", str(model), "--arch", str(small)], obj=Console())
+    assert is_bad_input(done.exception)
+    assert "small.yaml: buffer has 1 words, the smallest tiles of K4" in str(done.exception)
