@@ -6,7 +6,7 @@ from fadiff.optimizer.nests.layer import LayerSearch
 from fadiff.optimizer.nests.local import PATIENCE, climb, resume
 from fadiff.optimizer.nests.proof import prove
 
-FIRST, PROOF = 0.3, 0.7
+FIRST, PROOF = 0.7, 0.9
 """Shares of the time budget at which local search goes over to the proof, and that back to it."""
 PRICED = 150_000
 """Partial mappings that a proof prices without a time budget."""
