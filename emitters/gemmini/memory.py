@@ -13,7 +13,7 @@ from fadiff.costmodel.group.tile_buffer import Span, TileBuffer
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.emitters.gemmini.errors import EmitError
 from fadiff.emitters.gemmini.states import place_states
-from fadiff.emitters.gemmini.weights import WeightBlob, build_blob, stored_weights
+from fadiff.emitters.gemmini.weights import WeightBlob, build_blob, weight_name
 
 Symbol = Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
 
@@ -56,7 +56,7 @@ class Memory:
 
     def weight_place(self, layer: TensorCoreLayer) -> Place:
         """Of a layer's stationary operand."""
-        return self.tensors[stored_weights(layer)]
+        return self.tensors[weight_name(layer)]
 
 
 def plan_memory(

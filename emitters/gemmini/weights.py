@@ -25,7 +25,7 @@ class BlobSums:
     crc32: int = 0
 
 
-def stored_weights(layer: TensorCoreLayer) -> str:
+def weight_name(layer: TensorCoreLayer) -> str:
     """The name of a layer's stationary operand in memory; of a depthwise layer, whose tiles are its own, one
     that no tensor has, also where layer and tensor are called alike."""
     return f"weights of {layer.name}" if layer.op == "depthwise" else layer.weight.tensor
@@ -36,7 +36,7 @@ class WeightBlob:
     """Content and the place of each constant.
 
     Depthwise weights are stored as the rows of block-diagonal tiles, [G, R, S, block], under the
-    `stored_weights` of their layer; everything else as the tensor is, under the tensor's name.
+    `weight_name` of their layer; everything else as the tensor is, under the tensor's name.
     """
 
     offsets: dict[str, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ def build_blob(graph: Graph, mappings: MappingABC[str, Mapping], plain: Abstract
                 continue
             if isinstance(layer, TensorCoreLayer) and layer.op == "depthwise" and name == layer.weight.tensor:
                 expanded = data if layer.name in plain else block_diagonal(data, mappings[layer.name])
-                blob.add(stored_weights(layer), expanded)
+                blob.add(weight_name(layer), expanded)
             else:
                 blob.add(name, data)
     return blob
