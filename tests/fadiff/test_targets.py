@@ -114,7 +114,7 @@ def test_import_does_not_overwrite(fadiff, tmp_path):
             "core.host.lookup: should be greater than 0, not 0; core.host.sofmax: unknown field: "
             "did you mean softmax?",
         ),
-        ("name: [x\n", "wrong.yaml:2: not YAML: "),
+        ("name: [x\n", "wrong.yaml:2: not YAML: did not find expected"),
         ("- 1\n", "should be a mapping"),
     ],
 )

@@ -38,4 +38,4 @@ def test_usage_errors(tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(sample, arguments)
         assert result.exit_code == 2
-        assert "Error" in result.output
+        assert "─ Error ─" in result.output
