@@ -41,7 +41,7 @@ class Draft:
     calibration: Calibration
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    """What was tried."""
+    """Lines that say what was tried."""
 
 
 Change = Callable[[Calibration], Draft | None]
@@ -50,7 +50,7 @@ Change = Callable[[Calibration], Draft | None]
 
 @dataclass(frozen=True)
 class Drafter:
-    """What all drafts of a model have in common.
+    """The common part of all drafts of a model.
 
     `scales` are those that the file prescribes, `samples` the user's calibration inputs (if any);
     `keep_float` names layers that stay in float32 (converter/plan/floats.py).

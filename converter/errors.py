@@ -1,4 +1,4 @@
-"""What the front end says when it cannot go on: one line, with file, node and remedy."""
+"""Errors of the front end: one line, with file, node and remedy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class UnsupportedError(ModelError):
 
 
 _NAMES = re.compile(r"\S*[/.\d\[\]_]\S*")
-"""What differs between the reasons of like nodes: names of values, shapes, numbers."""
+"""Words that differ between the reasons of like nodes: names of values, shapes, numbers."""
 _MOST_NAMED = 3
 
 

@@ -1,4 +1,4 @@
-"""What became of the nodes of a model, for `fadiff inspect --explain`."""
+"""The fate of each node of a model, for `fadiff inspect --explain`."""
 
 from __future__ import annotations
 

@@ -67,19 +67,19 @@ class Conversion:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
-    """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
+    """The fate of the model's nodes, line by line (`fadiff inspect --explain`)."""
     samples: Samples = field(default=(), repr=False)
     """The calibration inputs; of a file that prescribes every scale those that were given."""
     random_calibration: bool = False
     """The samples were drawn: the user gave none."""
     doubts: tuple[str, ...] = ()
-    """What speaks against the calibration data; warnings, too."""
+    """Reasons to doubt the calibration data; warnings, too."""
     mixed: Mixed = field(default_factory=Mixed)
     """The layers that are kept in float32 beside an int8 array."""
     reach: Mixed | None = None
     """The same with all that can be, where int8 is poor; None: not tried."""
     spans: Spans = field(default_factory=dict, repr=False)
-    """What inputs can be, by the file's own quantisation of them, or by its first operators."""
+    """Ranges of inputs, by the file's own quantisation of them, or by its first operators."""
     consecutive: bool = True
     """The samples of a model with states are steps one after the other, from zero."""
     _program: Program | None = field(default=None, repr=False, compare=False)

@@ -60,7 +60,7 @@ def _named(text: str, nodes: set[str]) -> str:
 
 
 class _Flow:
-    """What depends on what among the nodes that compute something from the inputs."""
+    """Dependences among the nodes that compute something from the inputs."""
 
     def __init__(self, model: onnx.ModelProto, whole: Cut) -> None:
         self.whole = whole
@@ -133,4 +133,4 @@ _WORK: Sequence[str] = (
     "QLinearMatMul",
     "RNN",
 )
-"""What a cut is worth keeping for."""
+"""Operators of which a cut must keep at least one to be worth it."""

@@ -12,9 +12,9 @@ from fadiff.converter.contrib.call import Call
 from fadiff.converter.decompose.nodes import Nodes
 
 LOWEST = float(np.finfo(np.float32).min)
-"""What is added to scores that must not count."""
+"""The number added to scores that must not count."""
 _PADDING = -10000.0
-"""What is added to scores of padding, by default."""
+"""The number added to scores of padding, by default."""
 
 
 def attention(nodes: Nodes, call: Call) -> None:
@@ -121,8 +121,8 @@ def join_heads(nodes: Nodes, x: str, shape: Sequence[int]) -> str:
 
 
 def _added(nodes: Nodes, call: Call, mask: int, bias: int, length: int, total: int) -> list[str]:
-    """What is added to scores of `length` queries and `total` keys: the bias (none: a negative place), and
-    what blanks padding and later positions, as one value."""
+    """The terms added to scores of `length` queries and `total` keys: the bias (none: a negative place), and
+    one value that blanks padding and later positions."""
     added = [call.input(bias)] if bias >= 0 and call.input(bias) else []
     padding = padding_mask(nodes, call, mask, total, float(call.attribute("mask_filter_value", _PADDING)))
     if not call.attribute("unidirectional", 0) or length == 1:

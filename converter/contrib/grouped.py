@@ -16,7 +16,7 @@ from fadiff.converter.decompose.nodes import Nodes
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What the shapes of a GroupQueryAttention say."""
+    """Sizes that the shapes of a GroupQueryAttention give."""
 
     batch: int
     length: int

@@ -58,7 +58,7 @@ def known_words(call: Call) -> str | None:
 
 
 def embed(nodes: Nodes, call: Call, tables: Sequence[str], places: str) -> None:
-    """What EmbedLayerNormalization makes of tables of words, positions and segments, gamma and beta."""
+    """EmbedLayerNormalization of tables of words, positions and segments, gamma and beta."""
     words, positions, segments, gamma, beta = tables
     batch, length = call.sizes(0)
     total = nodes.op("Gather", words, call.input(0))

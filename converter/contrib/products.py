@@ -40,7 +40,7 @@ def fused_matmul(nodes: Nodes, call: Call) -> None:
 
 
 def _operand(nodes: Nodes, call: Call, index: int, side: str) -> str:
-    """What MatMul reads: transBatch puts the first axis behind the batch, trans swaps the last two."""
+    """The operand for MatMul: transBatch puts the first axis behind the batch, trans swaps the last two."""
     rank = len(call.sizes(index))
     order = list(range(rank))
     if rank > 2 and call.attribute(f"transBatch{side}", 0):

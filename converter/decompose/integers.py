@@ -11,7 +11,7 @@ from fadiff.converter.ir.program import Node, Program
 
 
 def on_integers(program: Program, node: Node) -> bool:
-    """Of integers."""
+    """The operand is integers."""
     return program.is_integer(node.inputs[0])
 
 
@@ -94,7 +94,7 @@ def hardmax(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def on_integers_of_known_axes(program: Program, node: Node) -> bool:
-    """Of integers, over constant axes."""
+    """The operand is integers, the axes are constant."""
     return on_integers(program, node) and reduction_axes(program, node) is not None
 
 

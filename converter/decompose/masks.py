@@ -31,7 +31,7 @@ _FAINT = -64.0
 
 @dataclass(frozen=True)
 class Mask:
-    """What a softmax reads: scores, and where to blank them.
+    """Input of a softmax: scores, and where to blank them.
 
     `values` are numbers to add, blank from -1e4 down; with `keeps` booleans, false where to blank.
     `fill` is what the model has in their place (infinity makes a row without scores NaN, other numbers not).
@@ -44,7 +44,7 @@ class Mask:
     threshold: float = BLANK / 2
     """Blank is what lies below, and nothing lies between.  In int8 -inf may be as little as -128."""
     moves: tuple[Node, ...] = ()
-    """What moves the sum of scores and mask before the softmax reads it."""
+    """Nodes that move the sum of scores and mask before the softmax reads it."""
 
 
 def find_masks(model: onnx.ModelProto, program: Program, samples: Samples) -> Mapping[str, Mask]:

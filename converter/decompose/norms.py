@@ -157,12 +157,12 @@ def lp_pool(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def several_inputs(program: Program, node: Node) -> bool:
-    """Of several values."""
+    """There are several operands."""
     return len(node.inputs) > 1
 
 
 def more_than_two_inputs(program: Program, node: Node) -> bool:
-    """Of more than two values."""
+    """There are more than two operands."""
     return len(node.inputs) > 2
 
 

@@ -9,7 +9,7 @@ from fadiff.converter.plan.plan import BLANK
 
 
 def behind_lowest(program: Program, node: Node) -> bool:
-    """Of an image padded with -1e4 or less: the pool pads."""
+    """The image is padded with -1e4 or less: the pool pads."""
     return _joined_pads(program, node) is not None
 
 

@@ -159,7 +159,7 @@ def _initial(nodes: Nodes, program: Program, name: str, number: int, batch_first
 
 
 def _early_bias(node: Node, cell: _Cell) -> np.ndarray:
-    """What can be added to the products with the inputs already.
+    """The bias that can be added to the products with the inputs already.
 
     A GRU that applies its reset gate after the product adds the bias of the hidden part there.
     """

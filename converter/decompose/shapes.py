@@ -30,7 +30,7 @@ def eye(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def has_empty_operands(program: Program, node: Node) -> bool:
-    """Of values of which some have no elements."""
+    """Some operands have no elements, others have some."""
     sizes = [math.prod(program.shapes.get(v, (1,))) for v in node.inputs]
     return 0 in sizes and any(sizes)
 

@@ -15,12 +15,12 @@ _BY_AXIS = 13
 
 
 def over_their_sum(program: Program, node: Node) -> bool:
-    """Of exponentials by (the reciprocal of) their sum: a softmax."""
+    """Exponentials are divided by their sum (or multiplied by its reciprocal): a softmax."""
     return _softmax(program, node) is not None
 
 
 def less_their_logarithm(program: Program, node: Node) -> bool:
-    """Of values and the logarithm of the sum of their exponentials: a log-softmax."""
+    """The logarithm of the sum of their exponentials is taken from values: a log-softmax."""
     return _log_softmax(program, node) is not None
 
 

@@ -85,7 +85,7 @@ def _alone(program: Program, name: str) -> tuple[Node, ...]:
 
 
 def _ends(program: Program, source: _Source) -> list[str]:
-    """What others read of it, where numbers were made of integers before."""
+    """Values of it that others read, where numbers were made of integers before."""
     inside = {node.name for node in source.nodes}
     numbers = set[str]()
     for node in source.nodes:

@@ -1,4 +1,4 @@
-"""What nobody reads is not computed: columns of products that are dropped; what is joined and parted again.
+"""Values that nobody reads are not computed: dropped columns of products, joins that are parted again.
 
 Gaussian policies compute means and deviations and keep the means: the deviations cost products, and their
 range would set the scale of both.
@@ -63,7 +63,7 @@ def _shape(program: Program, node: Node) -> tuple[int, ...]:
 
 
 def _pick(program: Program, node: Node, value: str) -> _Pick | None:
-    """What a reader takes of the value; None where it is anything else than indices of one axis."""
+    """Indices of the value that a reader takes; None where they are not of one axis."""
     shape = program.shapes.get(value)
     if shape is None or any(v and v not in program.shapes for v in node.outputs):  # (it is refused later)
         return None

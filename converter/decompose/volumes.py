@@ -21,7 +21,7 @@ _PADS_BY_INPUT = 11
 
 
 def is_volume(program: Program, node: Node) -> bool:
-    """Of volumes (N C D H W)."""
+    """The input is a volume (N C D H W)."""
     return len(program.shapes[node.inputs[0]]) == 5
 
 

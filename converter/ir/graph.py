@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DType = Literal["int8", "int32", "float32"]
 ElementType = Literal["int8", "float32"]
-"""What the array computes with: weights, activations and booleans are stored as this type."""
+"""Element type of the array: weights, activations and booleans are stored as this type."""
 TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
 
 
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class AxisScales:
-    """What the integers of an input or output mean, part by part along an axis of its storage.
+    """Scales of an input or output, part by part along an axis of its storage.
 
     The layers inside know nothing of it.
     """
@@ -269,7 +269,7 @@ class Graph:
 
     @cached_property
     def element_type(self) -> ElementType:
-        """What the array computes with: float32 if computed values are, and none is int8."""
+        """Element type of the array: float32 if computed values are, and none is int8."""
         values = (*self.inputs, *(name for layer in self.layers for name in layer.outputs))
         types = {self.tensors[name].dtype for name in values}
         return "float32" if "float32" in types and "int8" not in types else "int8"

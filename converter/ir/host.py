@@ -323,7 +323,7 @@ class InverseRoot(RowOperator):
 
 @dataclass(frozen=True)
 class Moments(RowOperator):
-    """What a layer norm adds to each row before it divides, and a float32 for each row: 1 / deviation.
+    """Terms that a layer norm adds to each row before it divides, and for each row a float32: 1 / deviation.
 
     Inputs are products of rows of `width` elements as of `InverseRoot`, and their sums.  It writes the second
     half of its output, a row of moments for each, in units of the elements: mean to the nearest integer and

@@ -109,7 +109,7 @@ class Program:
         return Operation(kind, tuple(self.activations(node)), node.outputs)
 
     def _content(self, constant: str) -> str | bytes:
-        """What tells a constant from others: its name, or all of a small one."""
+        """The key that tells a constant from others: its name, or all of a small one."""
         if not self.is_float(constant):
             return ""
         small = constant not in self.stored and self.constants[constant].size == 1

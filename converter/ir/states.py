@@ -15,7 +15,7 @@ LOST_BY_STATES = "int8 loses by what is kept from step to step"
 
 @dataclass(frozen=True)
 class State:
-    """What `output` is after one run, `input` is in the next; before the first, `input` is zero."""
+    """A state: the `output` of one run is the `input` of the next; before the first, `input` is zero."""
 
     output: str
     input: str

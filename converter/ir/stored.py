@@ -30,7 +30,7 @@ _READERS = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 
 @dataclass(frozen=True)
 class Steps:
-    """What integers stand for: value = scale * (integer - zero), both of one element or along an axis."""
+    """Scale and zero of integers: value = scale * (integer - zero), both of one element or along an axis."""
 
     scale: np.ndarray
     zero: np.ndarray
@@ -198,7 +198,7 @@ def _feeds_products(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) 
 
 
 def _steps(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Steps | None:
-    """What a DequantizeLinear with constant scales makes of integers, None of another node."""
+    """Scale and zero point of a DequantizeLinear whose are constant, None of another node."""
     plain = node.op_type == "DequantizeLinear" and node.domain in ("", "ai.onnx")
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
     if not plain or attributes.get("block_size") or not all(v in constants for v in node.input[1:] if v):

@@ -1,4 +1,4 @@
-"""What each operator must satisfy to be lowered.
+"""Constraints that each operator must satisfy to be lowered.
 
 A constraint returns None, or the reason for a refusal.  Its docstring is the rule as users read it
 in docs/SUPPORTED_OPS.md, so it is written as one.

@@ -64,7 +64,7 @@ class Lowering:
 
     @property
     def element(self) -> ElementType:
-        """What the array computes with."""
+        """Element type of the array."""
         return self.quantisation.element
 
     @property
@@ -81,7 +81,7 @@ class Lowering:
         return self.quantisation.zeros.get(value, 0)
 
     def activation(self, step: Step) -> Activation:
-        """What the array does to the sums of a step: saturation is the ReLU where -128 stands for 0.0."""
+        """The array's activation of the sums of a step: saturation is the ReLU where -128 stands for 0.0."""
         return "none" if self.zero(step.output) == LOWEST else step.activation
 
     def dtype(self, value: str) -> DType:

@@ -20,7 +20,7 @@ FUNCTIONS = {
     "LessOrEqual": "less_or_equal",
     "Sum": "add",
 }
-"""What floats and integers have in common."""
+"""Operators that floats and integers have in common."""
 _BITWISE = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
 
 

@@ -19,7 +19,7 @@ Pads = tuple[int, int, int, int]
 
 
 def bordered(lowering: Lowering, node: Node) -> Strided:
-    """What a convolution reads where its input has a zero point: the image and the border that it needs.
+    """The input of a convolution where that has a zero point: the image and the border that it needs.
 
     All convolutions that read the value share one image, which has the widest border.
     """

@@ -58,7 +58,7 @@ def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[
 
 
 def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
-    """What a chain computes, in double precision."""
+    """The affine map of a chain, in double precision."""
     known = _IDENTITY
     for node in nodes:
         step = _of_node(program, node)

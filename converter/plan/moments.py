@@ -29,7 +29,7 @@ Q: Monomial = (0, 0, 0, 1)
 ROOT: Monomial = (0, 0, 0, -1)
 _HIGHEST = 2
 _GUARD = 1e-6
-"""What is added to a root or bounds it from below, up to this, only keeps a row of zeros zero."""
+"""A term added to a root, or a bound below it, up to this only keeps a row of zeros zero."""
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 

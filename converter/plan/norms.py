@@ -100,7 +100,7 @@ def _match(program: Program, position: Mapping[str, int], source: str, root: Nod
 
 
 def _norm(program: Program, moments: Moments, source: str, order: list[Node], last: Node) -> Norm | None:
-    """What the nodes of `order` up to the `last` compute of the source, if it is a normalisation."""
+    """The normalisation of the source that the nodes of `order` up to the `last` compute, if it is one."""
     value = last.outputs[0]
     terms, radicand = moments.terms(value), moments.radicand
     if terms is None or radicand is None or not {_SCALED_X} <= terms.keys() <= {_SCALED_X, _SCALED_MEAN, ONE}:

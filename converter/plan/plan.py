@@ -199,8 +199,8 @@ class _Planner:
         return Step("node", node, tuple(nodes), value, bias, activation, source=source, ceiling=ceiling)
 
     def _mask(self, node: Node, softmax: Node) -> str:
-        """What blanks the scores of `softmax` along its rows: a constant that Add or Where reads, or the
-        computed condition of a Where."""
+        """The mask that blanks scores of `softmax` along its rows: a constant that Add or Where reads, or
+        the computed condition of a Where."""
         shapes, constants = self.program.shapes, self.program.constants
         computed = node.op == "Where" and node.inputs[0] not in constants and node.inputs[1] in constants
         sources = [v for v in self.program.activations(node) if not computed or v != node.inputs[0]]

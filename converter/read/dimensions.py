@@ -24,7 +24,7 @@ _NUMBERS = frozenset(
     ]
 )
 _NO_NAMES = ("", "?", "None", "unknown")
-"""What exporters write for a dimension that has no name; equal ones need not be equal dimensions."""
+"""Names that exporters write for a dimension without one; equal ones need not be equal dimensions."""
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -51,7 +51,7 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
     check_names(path, model, dims)
     pin_known(path, model, dims)
     unbound: dict[str, str] = {}
-    """What to bind, and where it was first seen."""
+    """Names to bind, and where each was first seen."""
     for value in _inputs(model):
         _check_tensor(path, value)
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -118,7 +118,7 @@ def pin_known(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> No
 
 
 def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """What the user binds is there, also where other dimensions are still open.
+    """Refuse names that no input has, also where other dimensions are still open.
 
     Raises:
         ModelError: a name in `dims` that no input has.
@@ -178,7 +178,7 @@ def _names(tree: ast.expr) -> Iterator[str | None]:
 
 
 def _parts(name: str) -> list[str]:
-    """What a dimension's size follows from: itself, or the names in it."""
+    """Names from which a dimension's size follows: its own, or those in it."""
     tree = _tree(name)
     return [name] if tree is None else [part for part in dict.fromkeys(_names(tree)) if part]
 

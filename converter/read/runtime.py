@@ -16,7 +16,7 @@ from fadiff.converter.errors import ModelError, one_line
 from fadiff.converter.printable import printable
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S*/onnxruntime/\S*:\d+ |std::\S+\[.*?\]\S* ")
-"""What is for its developers only: numbers of errors, lines of its sources, signatures."""
+"""Words for its developers only: numbers of errors, lines of its sources, signatures."""
 _REMEDIES = (
     (
         re.compile(r"indices|out of (data )?bounds", re.IGNORECASE),
@@ -98,7 +98,7 @@ def run_nodes(
 def run_region(
     model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], source: str, values: np.ndarray, output: str
 ) -> np.ndarray:
-    """What element-wise nodes of a model, whose constants hold one element, make of values [n]."""
+    """Results [n] of element-wise nodes of a model, whose constants hold one element, for values [n]."""
     nodes = list(nodes)
     read = {name for node in nodes for name in node.input}
     constants = [
@@ -170,7 +170,7 @@ def run_session(
 
 @contextmanager
 def explaining() -> Iterator[None]:
-    """What ONNX Runtime says when it cannot run a model, in one line, with what to do about it.
+    """ONNX Runtime's reason when it cannot run a model, in one line, with the remedy.
 
     Raises:
         ModelError: whatever went wrong in the block.

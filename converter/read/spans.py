@@ -1,4 +1,4 @@
-"""What numbers a model expects, by the operators that read its inputs first.
+"""Ranges of numbers that a model expects, by the operators that read its inputs first.
 
 Exporters often leave the normalisation of images in the graph: (x - mean) / std, x / 255, a batch
 normalisation.  What that makes of a range tells which range was meant.

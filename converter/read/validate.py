@@ -101,7 +101,7 @@ def judged_by_onnx(
 
 
 def _fault(path: Path) -> str:
-    """What ONNX or ONNX Runtime has against a file, nothing if both take it."""
+    """The fault that ONNX or ONNX Runtime finds in a file, empty if both take it."""
     checks: Sequence[Callable[[], object]] = (
         lambda: open_session(path, session_options(NOT_OPTIMISED)),
         lambda: onnx.shape_inference.infer_shapes(

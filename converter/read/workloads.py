@@ -45,7 +45,7 @@ def draw_weights(path: Path, model: onnx.ModelProto, given: Collection[str] = ()
 
 
 def drawn_weights(model: onnx.ModelProto) -> str:
-    """What `draw_weights` did, in words; empty where the file has its weights."""
+    """The work of `draw_weights`, in words; empty where the file has its weights."""
     return next((entry.value for entry in model.metadata_props if entry.key == DRAWN), "")
 
 

@@ -31,7 +31,7 @@ ROUND_WEIGHTS = "round-weights"
 SHIFT_ZEROS = "shift-zeros"
 BORDER_ZEROS = "border-zeros"
 JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
-"""What samples kept out of calibration decide on."""
+"""Rewrites that samples kept out of calibration decide on."""
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
     CHOOSE_RANGES: "ranges of activations are those that do best on held-out calibration samples",

@@ -60,9 +60,12 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
 
 
 def _begun_first(layers: Collection[Layer], states: Sequence[State]) -> tuple[Layer, ...]:
-    """What begins a tensor comes just before the first other layer that touches it: who writes in place now
-    came before it.  A `fill` of a padded tensor would overwrite that; the rest of a window that slides,
-    copied from one end of a state to the other, can share its place only while nothing else is there."""
+    """The layers, those that begin a tensor just before the first other that touches it.
+
+    Who writes in place now came before them.  A `fill` of a padded tensor would overwrite that; the rest of a
+    window that slides, copied from one end of a state to the other, can share its place only while nothing
+    else is there.
+    """
     slides = {(state.input, state.output) for state in states}
     begins = [
         layer
@@ -130,7 +133,7 @@ class _Move:
 
 
 def _move(graph: Graph, copy: HostLayer, nest: Loops) -> _Move | None:
-    """What a copy does, if it takes a whole tensor that may live elsewhere, without rescaling."""
+    """The move that a copy makes, if it takes a whole tensor that may live elsewhere, without rescaling."""
     (source,), (target,) = copy.inputs, copy.outputs
     tensor: Tensor = graph.tensors[source]
     fixed = source in (*graph.inputs, *graph.outputs) or tensor.data is not None

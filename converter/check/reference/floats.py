@@ -101,7 +101,7 @@ def _padded(emit: Emit, layer: HostLayer, operator: FloatProduct) -> str:
 
 
 def _seen(emit: Emit, operator: FloatProduct, image: str, y: int, x: int) -> str:
-    """What one tap of the kernel meets: [C, G, N, P, Q]."""
+    """Elements that one tap of the kernel meets: [C, G, N, P, Q]."""
     p, q = operator.dims[4:6]
     strides, (apart, aside) = operator.stride, operator.dilation
     starts = (y * apart, x * aside)

@@ -256,5 +256,5 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
 
 
 def host_layer(emit: Emit, layer: HostLayer) -> None:
-    """What one host layer computes, as ONNX nodes."""
+    """One host layer as ONNX nodes."""
     _LAYERS[type(layer.operator)](emit, layer, layer.operator)
