@@ -24,8 +24,8 @@ from fadiff.costmodel.target.target import load_target
 from fadiff.design_space import without_weights
 from fadiff.optimizer import Settings
 from fadiff.optimizer.codesign.area import Area
-from fadiff.optimizer.codesign.designs import Designs
-from fadiff.optimizer.codesign.score import Scorer
+from fadiff.optimizer.codesign.designs import Gemminis
+from fadiff.optimizer.codesign.score import GemminiScorer
 from fadiff.optimizer.codesign.search import SEARCHES, search
 from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.samples.catalog import SAMPLES
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     check_known(options.methods, SEARCHES, "method")
     check_known(options.models, SAMPLES, "model")
     named = {name: _graph(name) for name in options.models}
-    designs = Designs(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
+    designs = Gemminis(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
     graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
     print(f"{len(designs.feasible)} designs of at most {options.area:g} mm2", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         for method in options.methods:
             with tempfile.TemporaryDirectory() as folder, SolvedLayers(Path(folder) / "layers") as solved:
                 settings = Settings(profile=options.profile)
-                run = Scorer(
+                run = GemminiScorer(
                     graphs, designs, settings, options.seconds, solved=solved, clock=time.process_time
                 )
                 try:

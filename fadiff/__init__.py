@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fadiff.api.evaluation import evaluate as evaluate
     from fadiff.api.inspection import Inspection as Inspection
     from fadiff.api.inspection import inspect as inspect
+    from fadiff.api.mapping import map_model as map_model
     from fadiff.api.measurement import measure as measure
     from fadiff.api.sweep import Sweep as Sweep
     from fadiff.api.sweep import sweep as sweep
@@ -71,6 +72,7 @@ _NAMES = {
     "fadiff.api.difference": ("Difference", "diff"),
     "fadiff.api.evaluation": ("evaluate",),
     "fadiff.api.inspection": ("Inspection", "inspect"),
+    "fadiff.api.mapping": ("map_model",),
     "fadiff.api.measurement": ("measure",),
     "fadiff.api.sweep": ("Sweep", "sweep"),
     "fadiff.console": ("Console",),

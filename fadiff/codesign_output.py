@@ -1,17 +1,20 @@
-"""What `fadiff codesign` leaves: the best design for its generator, all designs as table and plot."""
+"""What `fadiff codesign` leaves: the best design for its generator or for Timeloop, all as table and plot."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fadiff.costmodel.nests.machine import Machine
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
+    from fadiff.costmodel.target.target import Target
     from fadiff.optimizer.codesign.score import Scored, Scorer
 
-FILES = ("target.yaml", "gemmini_params.h", "GemminiConfig.scala", "designs.csv", "pareto.svg")
+FILES = ("target.yaml", "gemmini_params.h", "GemminiConfig.scala", "arch.yaml", "designs.csv", "pareto.svg")
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
@@ -29,7 +32,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
         )
 
 
-def row_of(scorer: Scorer, scored: Scored) -> dict[str, Any]:
+def row_of(scorer: Scorer[Any], scored: Scored) -> dict[str, Any]:
     """A design with its geometric means, and, with names that have a colon, each model's own numbers."""
     row: dict[str, Any] = {
         **scorer.space.changes(scored.sizes),
@@ -43,21 +46,17 @@ def row_of(scorer: Scorer, scored: Scored) -> dict[str, Any]:
     return row
 
 
-def write_folder(folder: Path, scorer: Scorer) -> None:
-    """All of FILES."""
-    from fadiff.costmodel.target.scala_config import scala_config
-    from fadiff.costmodel.target.target import target_yaml
+def write_folder(folder: Path, scorer: Scorer[Any]) -> None:
+    """FILES: of a Gemmini those for its generator, of another machine its architecture."""
     from fadiff.emitters.report.charts import front_plot
-    from fadiff.emulator.params import params_header
     from fadiff.optimizer.codesign.score import pareto
 
-    target = scorer.space.target(scorer.best.sizes)
-    assert target is not None
     front = {scored.sizes for scored in pareto(scorer.found)}
     folder.mkdir(exist_ok=True)
-    (folder / "target.yaml").write_text(target_yaml(target), encoding="utf-8")
-    (folder / "gemmini_params.h").write_text(params_header(target), encoding="utf-8")
-    (folder / "GemminiConfig.scala").write_text(scala_config(target), encoding="utf-8")
+    best = scorer.space.hardware(scorer.best.sizes)
+    assert best is not None
+    for name, text in _hardware(best):
+        (folder / name).write_text(text, encoding="utf-8")
     with (folder / "designs.csv").open("w", newline="", encoding="utf-8") as file:
         rows = [
             {"seconds": found.seconds, **row_of(scorer, found.scored), "pareto": found.scored.sizes in front}
@@ -75,3 +74,18 @@ def write_folder(folder: Path, scorer: Scorer) -> None:
         for found in scorer.found
     ]
     (folder / "pareto.svg").write_text(front_plot(dots, scorer.space.limit), encoding="utf-8")
+
+
+def _hardware(hardware: Target | Machine) -> Iterator[tuple[str, str]]:
+    if isinstance(hardware, Machine):
+        from fadiff.emitters.timeloop.write.layers import architecture_text
+
+        yield "arch.yaml", architecture_text(hardware)
+        return
+    from fadiff.costmodel.target.scala_config import scala_config
+    from fadiff.costmodel.target.target import target_yaml
+    from fadiff.emulator.params import params_header
+
+    yield "target.yaml", target_yaml(hardware)
+    yield "gemmini_params.h", params_header(hardware)
+    yield "GemminiConfig.scala", scala_config(hardware)

@@ -1,15 +1,18 @@
 """A hardware design space in YAML, and what every point of it costs.
 
-base: gemmini-default            # preset or target .yaml
+base: gemmini-default            # preset, target .yaml, machine of `fadiff map`, or Timeloop architecture
 vary:                            # every combination is one design
   side: [8, 16, 32]
   scratchpad_bytes: [131072, 262144]
   bandwidth.dram_bytes: [8, 16]
-search:                          # optional; names and defaults of `fadiff compile`
+search:                          # optional; names and defaults of `fadiff compile` or `fadiff map`
   method: auto
   time_budget: 5
 area:                            # optional, for `fadiff codesign`: constants of optimizer.codesign.area
   dram_byte: 0.05
+
+Sizes of a machine are `buffer.entries`, `rows.meshY`... (costmodel.nests.sizes); `constraints` and `ert` name
+further files of it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from fadiff import errors
 from fadiff.converter.printable import printable
+from fadiff.costmodel.nests.machine import Machine, MachineError
+from fadiff.costmodel.nests.sizes import resized, sizes_of
 from fadiff.costmodel.target.record import Record
 from fadiff.costmodel.target.text_file import load_yaml
 from fadiff.costmodel.target.validation import one_line
@@ -38,7 +43,10 @@ from fadiff.workers import WorkerDied
 if TYPE_CHECKING:
     from fadiff.converter.ir.graph import Graph
     from fadiff.costmodel.target.target import Target
+    from fadiff.optimizer.mapping_methods import MapOptions
     from fadiff.search import SearchOptions
+
+    Search = SearchOptions | MapOptions
 
 
 MOST_DESIGNS = 100_000
@@ -53,6 +61,8 @@ class DesignSpace(Record):
     vary: dict[str, list[int | float | bool | str]] = Field(min_length=1)
     search: dict[str, Any] = Field({})
     area: Area = Area()
+    constraints: list[str] = Field([])
+    ert: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Design:
     """One point: what it changes, and the hardware; None, with the problem, if it cannot exist."""
 
     changes: dict[str, int | float | bool | str]
-    target: Target | None
+    hardware: Target | Machine | None
     problem: str = ""
 
 
@@ -115,22 +125,24 @@ def read_space(path: Path) -> DesignSpace:
     return space
 
 
-def named_search(options: Mapping[str, Any], path: Path) -> SearchOptions:
-    """Options of a search by their names in Python, without those settled after it.
+def named_search(options: Mapping[str, Any], path: Path, base: Target | Machine) -> Search:
+    """Options of a search by their names in Python.
 
     Raises:
         InputError: `path` names one that there is not, or gives it a wrong value.
     """
+    from fadiff.optimizer.mapping_methods import MapOptions
     from fadiff.search import SearchOptions
 
-    kinds = get_type_hints(SearchOptions)
-    del kinds["prefetch"]
+    made = MapOptions if isinstance(base, Machine) else SearchOptions
+    kinds = get_type_hints(made)
+    kinds.pop("prefetch", None)  # (settled after the search)
     for name, value in options.items():
         if name not in kinds:
             raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(kinds)}")
         if problem := _problem(value, kinds[name]):
             raise InputError(f"{path}: search.{name}: {problem}")
-    return SearchOptions(**options)
+    return made(**options)
 
 
 def _problem(value: Any, kind: Any) -> str:
@@ -147,53 +159,85 @@ def _problem(value: Any, kind: Any) -> str:
     return "" if kind is int or value > 0 else f"{value} is not a number of seconds"
 
 
-def base_target(space: DesignSpace, path: Path) -> Target:
-    """The target that designs vary: a file beside the one that describes the space, or a preset.
+def base_hardware(space: DesignSpace, path: Path) -> Target | Machine:
+    """What designs vary: a file beside the one that describes the space, a preset, or a shipped machine.
 
     Raises:
-        TargetError: there is none, or it cannot be used.
+        TargetError, TimeloopFormatError, MachineError: there is none, or it cannot be used.
+        InputError: constraints or energies of a Gemmini.
     """
     from fadiff.costmodel.target.target import load_target
+    from fadiff.emitters.timeloop.machines import machine_names, machine_of
 
     beside = path.parent / space.base
+    if space.base in machine_names() or (beside.is_file() and _is_architecture(beside)):
+        constraints = [path.parent / name for name in space.constraints]
+        ert = None if space.ert is None else path.parent / space.ert
+        return machine_of(space.base if not beside.is_file() else str(beside), constraints, ert)
+    if space.constraints or space.ert is not None:
+        raise InputError(f"{path}: constraints, ert: {space.base} is a Gemmini; only machines have them")
     return load_target(beside if beside.is_file() else space.base)
+
+
+def _is_architecture(file: Path) -> bool:
+    content = load_yaml(file)
+    return isinstance(content, dict) and "architecture" in content
 
 
 def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
     """Every combination, in the order of the file.
 
     Raises:
-        InputError: the base is unknown, or `vary` names a field that targets do not have.
+        InputError: the base is unknown, or `vary` names a field that it does not have.
     """
-    from fadiff.costmodel.target.target import Target
-
-    base = base_target(space, path)
+    base = base_hardware(space, path)
     for field in space.vary:
-        _check_field(field, path)
+        _check_field(field, base, path)
     for values in itertools.product(*space.vary.values()):
         changes = dict(zip(space.vary, values, strict=True))
         try:
-            yield Design(changes, base.changed(_name(space.base, changes), changes))
-        except ValidationError as error:
-            yield Design(changes, None, one_line(error, Target))
+            yield Design(changes, _changed(base, space, changes))
+        except (ValidationError, MachineError) as error:
+            yield Design(changes, None, _said(error))
 
 
-def _check_field(field: str, path: Path) -> None:
+def _changed(
+    base: Target | Machine, space: DesignSpace, changes: Mapping[str, int | float | bool | str]
+) -> Target | Machine:
+    if not isinstance(base, Machine):
+        return base.changed(_name(space.base, changes), changes)
+    for name, value in changes.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise MachineError(f"{name}: {value!r} is no whole number")
+    return resized(base, {name: int(value) for name, value in changes.items()})
+
+
+def _said(error: ValidationError | MachineError) -> str:
+    from fadiff.costmodel.target.target import Target
+
+    return one_line(error, Target) if isinstance(error, ValidationError) else str(error)
+
+
+def _check_field(field: str, base: Target | Machine, path: Path) -> None:
     from fadiff.costmodel.target.target import Bandwidth, Energy, Target
 
+    if isinstance(base, Machine):
+        if field not in sizes_of(base):
+            raise InputError(f"{path}: vary.{field}: {base.name} has {', '.join(sizes_of(base))}")
+        return
     known = {*Target.model_fields, *(f"energy.{f}" for f in Energy.model_fields)}
     known |= {f"bandwidth.{f}" for f in Bandwidth.model_fields}
     if field not in known - {"name", "energy", "bandwidth"}:
         raise InputError(f"{path}: vary.{field}: targets have no such field; see `fadiff targets show NAME`")
 
 
-def _name(base: str, changes: dict[str, int | float | bool | str]) -> str:
+def _name(base: str, changes: Mapping[str, int | float | bool | str]) -> str:
     return "-".join(
         [Path(base).stem, *(f"{field.rpartition('.')[2]}{value}" for field, value in changes.items())]
     )
 
 
-def key(model: Path, design: Design, search: SearchOptions, dims: Mapping[str, int]) -> str:
+def key(model: Path, design: Design, search: Search, dims: Mapping[str, int]) -> str:
     """What tells a point of a sweep from all others, also in a later sweep: 16 hexadecimal digits.
 
     Raises:
@@ -203,12 +247,17 @@ def key(model: Path, design: Design, search: SearchOptions, dims: Mapping[str, i
         content = hashlib.sha256(model.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"{model}: {error.strerror}: give the path of an ONNX model") from error
-    hardware = design.target.model_dump(mode="json") if design.target else design.changes
-    parts = (version("fadiff"), model.stem, content, hardware, asdict(search), dict(dims))
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    parts = (version("fadiff"), model.stem, content, _described(design), asdict(search), dict(dims))
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=sorted).encode()).hexdigest()[:16]
 
 
-def explore(graph: Graph, design: Design, search: SearchOptions, cache: Path | None = None) -> Result:
+def _described(design: Design) -> Any:
+    if isinstance(design.hardware, Machine):
+        return asdict(design.hardware)
+    return design.hardware.model_dump(mode="json") if design.hardware else design.changes
+
+
+def explore(graph: Graph, design: Design, search: Search, cache: Path | None = None) -> Result:
     """Search one model on one design; `cache` is a file of layers that other searches solved.
 
     Raises:
@@ -216,12 +265,18 @@ def explore(graph: Graph, design: Design, search: SearchOptions, cache: Path | N
     """
     from fadiff.console import Console
     from fadiff.optimizer.layer.solved import SolvedLayers
+    from fadiff.optimizer.mapping_methods import MapOptions
     from fadiff.search import find_schedule
 
-    if design.target is None:
+    if design.hardware is None:
         return Result(problem=design.problem)
+    if isinstance(design.hardware, Machine):
+        assert isinstance(search, MapOptions)
+        best = search.search(graph, design.hardware).best
+        return Result(best.edp, best.energy * 1e-6, best.cycles)
+    assert not isinstance(search, MapOptions)
     with SolvedLayers(cache) as solved:
-        cost = find_schedule(graph, design.target, search, Console(verbosity=-1), solved=solved).cost
+        cost = find_schedule(graph, design.hardware, search, Console(verbosity=-1), solved=solved).cost
     energy_uj = cost.energy_pj * 1e-6
     return Result(cost.edp_uj_cycles, energy_uj, cost.latency_cycles, layers=solved.asked, known=solved.found)
 

@@ -1,13 +1,19 @@
-"""The methods of `fadiff map` by name."""
+"""What to search mappings of a network for, and how: the methods of `fadiff map` by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.nests.machine import Machine
+from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.nests.auto import auto, exact
 from fadiff.optimizer.nests.genome import searched_by
 from fadiff.optimizer.nests.layer import Method
 from fadiff.optimizer.nests.local import local_search
+from fadiff.optimizer.nests.network import MappedNetwork, map_network
 
 MethodName = Literal["auto", "exact", "local", "gradient", "genetic", "bayesian", "random"]
 
@@ -39,3 +45,28 @@ def method_of(name: MethodName) -> Method:
 
         return searched_by(draw_rows)
     return {"auto": auto, "exact": exact, "local": local_search}[name]
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """Names and defaults of `fadiff map`; `time_budget` in seconds, of the whole network."""
+
+    objective: Objective = "edp"
+    method: MethodName = "auto"
+    time_budget: float | None = None
+    fusion: bool = True
+    seed: int = 0
+
+    def search(
+        self, graph: Graph, machine: Machine, progress: Callable[[str], None] = lambda text: None
+    ) -> MappedNetwork:
+        """Map a network onto a machine.
+
+        Raises:
+            MachineError: a layer that fits at no tile size.
+            ImportError: the method needs an extra that is not installed.
+        """
+        method = method_of(self.method)
+        return map_network(
+            graph, machine, self.objective, self.time_budget, self.seed, self.fusion, method, progress
+        )

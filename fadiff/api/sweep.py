@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fadiff.console import Console
-from fadiff.design_space import Result, designs, explore, key, named_search, read_space, without_weights
+from fadiff.costmodel.nests.machine import Machine
+from fadiff.design_space import (
+    Result,
+    base_hardware,
+    designs,
+    explore,
+    key,
+    named_search,
+    read_space,
+    without_weights,
+)
+from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.output import check_new
 from fadiff.pipeline import ModelOptions, convert_with, realiser
 from fadiff.sweep_table import SweepTable
@@ -17,10 +28,9 @@ from fadiff.workers import workers
 if TYPE_CHECKING:
     from fadiff.converter.ir.graph import ElementType, Graph
     from fadiff.costmodel.schedule.schedule import LatencyModel
-    from fadiff.design_space import Design
+    from fadiff.design_space import Design, Search
     from fadiff.optimizer.codesign.area import Area
     from fadiff.realised import Realiser
-    from fadiff.search import SearchOptions
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,8 @@ class Sweep:
     """One record per model and design, in the order of the space; one that failed has its `problem`."""
 
     rows: list[dict[str, Any]]
-    latency: LatencyModel
+    latency: LatencyModel | None
+    """How cycles were counted; None: as Timeloop does."""
 
     @property
     def dots(self) -> list[tuple[float, float, str]]:
@@ -78,12 +89,12 @@ def sweep(
     table_file, bound = None if out is None else Path(out), dims or {}
     described = read_space(space)
     area = described.area
-    search = named_search(described.search, space)
+    search = named_search(described.search, space, base_hardware(described, space))
     designed = list(designs(described, space))
     if table_file is not None:
         check_new(table_file, force=True)
     points = [(model, design, key(model, design, search, bound)) for model in files for design in designed]
-    columns = list(_row("", designed[0], Result(), search.latency, area))
+    columns = list(_row("", designed[0], Result(), search, area))
     layers = known = 0
     with SweepTable(table_file, columns, force=force) as table:
         left = [point for point in points if point[2] not in table.rows]
@@ -109,11 +120,11 @@ def sweep(
                 model, design, point = left[index]
                 result = ended if isinstance(ended, Result) else Result.failed(ended)
                 layers, known = layers + result.layers, known + result.known
-                table.add(point, _row(model.stem, design, result, search.latency, area))
+                table.add(point, _row(model.stem, design, result, search, area))
                 console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
         table.sort([point for _, _, point in points])
         rows = [
-            _row(model.stem, design, Result.of_row(table.rows[point]), search.latency, area)
+            _row(model.stem, design, Result.of_row(table.rows[point]), search, area)
             for model, design, point in points
         ]
     if known:
@@ -122,29 +133,37 @@ def sweep(
         console.note(f"wrote {out}")
     if failed := sum("internal error" in row["problem"] for row in rows):
         console.warn(f"{failed} of {len(rows)} points ended with an internal error: see the column problem")
-    return Sweep(rows, search.latency)
+    return Sweep(rows, None if isinstance(search, MapOptions) else search.latency)
 
 
-def _graph(realise: Realiser, design: Design, search: SearchOptions) -> Graph:
+def _graph(realise: Realiser, design: Design, search: Search) -> Graph:
     """What is searched on a design; any graph for one that cannot exist."""
-    graph = realise.conversion.graph if design.target is None else realise(design.target, search).graph
-    return without_weights(graph)
+    if design.hardware is None or isinstance(design.hardware, Machine) or isinstance(search, MapOptions):
+        return without_weights(realise.conversion.graph)
+    return without_weights(realise(design.hardware, search).graph)
 
 
 def _element(design: Design) -> ElementType:
-    return design.target.element_type if design.target else "int8"
+    hardware = design.hardware
+    return "int8" if hardware is None or isinstance(hardware, Machine) else hardware.element_type
 
 
-def _row(model: str, design: Design, result: Result, latency: LatencyModel, area: Area) -> dict[str, Any]:
+def _row(model: str, design: Design, result: Result, search: Search, area: Area) -> dict[str, Any]:
     from fadiff.costmodel.latency.clock import error_against_rtl
 
+    square, error = None, ""
+    if isinstance(design.hardware, Machine):
+        square = round(area.of_machine(design.hardware), 4)
+    elif design.hardware is not None and not isinstance(search, MapOptions):
+        square = round(float(area(design.hardware)), 4)
+        error = error_against_rtl(search.latency, design.hardware)
     return {
         "model": model,
         **design.changes,
-        "area_mm2": round(float(area(design.target)), 4) if design.target else None,
+        "area_mm2": square,
         "edp_uj_cycles": result.edp_uj_cycles,
         "energy_uj": result.energy_uj,
         "latency_cycles": result.latency_cycles,
-        "latency_error": error_against_rtl(latency, design.target) if design.target else "",
+        "latency_error": error,
         "problem": result.problem,
     }

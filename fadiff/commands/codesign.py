@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from fadiff.commands.options import PATH, cache_option, choice, console_options
+from fadiff.commands.options import PATH, cache_option, console_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 
@@ -43,7 +43,11 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
     show_default=True,
     help="How long to search.",
 )
-@choice("--method", METHODS, "How designs to try are chosen.")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="How designs to try are chosen.  [default: gradient; local for machines that are no Gemmini]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option
 @click.option(
@@ -63,7 +67,7 @@ def codesign(
     path: Path,
     limit: float,
     seconds: float,
-    method: str,
+    method: Method | None,
     seed: int,
     dims: tuple[tuple[str, int], ...],
     out: Path | None,
@@ -71,10 +75,12 @@ def codesign(
     cache: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the Gemmini of at most MM2 that runs all models best.
+    """Find the hardware of at most MM2 that runs all models best: a Gemmini, or a machine of `fadiff map`.
 
     Descent has array, memories, tile buffer and bandwidth as variables beside tiles, loop orders and fusion
     of all models; what it proposes is searched exactly. Models count alike: geometric means are minimised.
+    Sizes of a machine: entries and bandwidths of memories, meshX and meshY of fan-outs; energies of a memory
+    grow with the square root of its entries.
 
     \b
     A design space (also tile_buffer_bytes and bandwidth.dram_bytes):
@@ -83,6 +89,12 @@ def codesign(
         side: [8, 16, 32]
         scratchpad_bytes: [65536, 131072, 262144]
         accumulator_bytes: [16384, 32768, 65536]
+    \b
+    Of a machine:
+      base: eyeriss-like
+      vary:
+        buffer.entries: [32768, 65536, 131072]
+        columns.meshX: [7, 14, 28]
     \b
     Example:
       fadiff codesign resnet18.onnx bert.onnx --space space.yaml --area 2 -o best
@@ -94,7 +106,7 @@ def codesign(
         path,
         limit,
         seconds=seconds,
-        method=cast("Method", method),
+        method=method,
         seed=seed,
         dims=bound_dims(dims),
         out=out,

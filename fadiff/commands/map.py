@@ -19,13 +19,24 @@ from fadiff.commands.options import (
 )
 from fadiff.commands.reading import bound_dims, cut_options, dim_option
 from fadiff.console import Columns, Console, numbers
-from fadiff.errors import naming
 
 if TYPE_CHECKING:
     from fadiff.optimizer.cut.partition import Objective
     from fadiff.optimizer.mapping_methods import MethodName
     from fadiff.optimizer.nests.layer import Found
     from fadiff.optimizer.nests.network import MappedNetwork
+
+
+def _parse_sizes(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    parsed = []
+    for value in values:
+        name, _, size = value.partition("=")
+        if not name or not size.isdecimal():
+            raise click.BadParameter(f"{value!r} is not LEVEL.SIZE=N, like buffer.entries=65536")
+        parsed.append((name, int(size)))
+    return tuple(parsed)
 
 
 @click.command("map")
@@ -44,6 +55,14 @@ if TYPE_CHECKING:
     help="Further Timeloop constraints; repeatable.",
 )
 @click.option("--ert", type=FILE, metavar="FILE.yaml", help="Energy reference table, pJ an access.")
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="LEVEL.SIZE=N",
+    callback=_parse_sizes,
+    help="Another size of the machine: buffer.entries=65536, rows.meshY=8; repeatable.",
+)
 @click.option("-o", "--out", metavar="DIR", type=PATH, help="Folder to make.  [default: nothing is written]")
 @choice("--objective", OBJECTIVES, "What every layer is searched for.")
 @choice(
@@ -71,6 +90,7 @@ def map_command(
     arch: str,
     constraints: tuple[Path, ...],
     ert: Path | None,
+    sizes: tuple[tuple[str, int], ...],
     out: Path | None,
     objective: Objective,
     method: MethodName,
@@ -92,40 +112,29 @@ def map_command(
     Examples:
       fadiff map resnet18.onnx --arch eyeriss-like --out build/eyeriss
       fadiff map resnet18.onnx --arch arch.yaml --ert ERT.yaml --constraints mine.yaml --out build/mine
+      fadiff map resnet18.onnx --arch eyeriss-like --size buffer.entries=65536
       fadiff map bert.onnx --arch tpu-like --dim sequence=128 --objective energy --json
     """
-    from fadiff.converter import Cut, convert
-    from fadiff.emitters.report.machine import machine_report
-    from fadiff.emitters.timeloop.machines import machine_of
-    from fadiff.emitters.timeloop.write.layers import write_layers
-    from fadiff.optimizer.mapping_methods import method_of
-    from fadiff.optimizer.nests.network import map_network
-    from fadiff.output import check_free, replacing_folder
+    from fadiff.api.mapping import map_model
 
-    if out is not None:
-        check_free(out, force=False)
-    with naming(arch):
-        machine = machine_of(arch, constraints, ert)
-    with console.stage(f"reading {model.name}"):
-        conversion = convert(
-            model, calibrate=False, dims=bound_dims(dims), cut=Cut(inputs, outputs), progress=console.update
-        )
-    with naming(arch), console.stage(f"mapping onto {machine.name}", time_budget):
-        found = map_network(
-            conversion.graph,
-            machine,
-            objective,
-            time_budget,
-            seed,
-            fusion,
-            method_of(method),
-            progress=console.update,
-        )
-    if out is not None:
-        with replacing_folder(out, force=False) as folder:
-            write_layers(found, conversion.graph.name, folder)
-            page = machine_report(found, conversion.graph.name)
-            (folder / "report.html").write_text(page, encoding="utf-8")
+    found = map_model(
+        model,
+        arch,
+        out,
+        constraints=constraints,
+        ert=ert,
+        sizes=dict(sizes),
+        objective=objective,
+        method=method,
+        time_budget=time_budget,
+        fusion=fusion,
+        seed=seed,
+        dims=bound_dims(dims),
+        inputs=inputs,
+        outputs=outputs,
+        console=console,
+    )
+    machine = found.machine
     if as_json:
         console.result(json.dumps(_summary(found), indent=2))
         return

@@ -63,6 +63,7 @@ def sweep(
         side: [8, 16, 32]
         scratchpad_bytes: [131072, 262144]
       search: {time_budget: 5}
+    The base may be a machine of `fadiff map`, its sizes named like buffer.entries or rows.meshY.
     \b
     Examples:
       fadiff sweep space.yaml resnet18.onnx vgg16.onnx --jobs 4 -o sweep.csv

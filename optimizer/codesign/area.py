@@ -1,10 +1,10 @@
-"""Silicon area of a Gemmini, linear in its sizes.
+"""Silicon area of a Gemmini, or of another machine, linear in its sizes.
 
 Constants are a least-squares fit (of relative errors) to the areas of 95 Gemminis, arrays of 2 x 2 to 128 x
 128, 1 KB to 2 MB per memory, that were published with DOSA (MICRO 2023; `target.area` of its Timeloop
 points: Accelergy and CACTI at 40 nm).  The fit is off by 5 % on average and 18 % at most.  A tile buffer
-counts as a scratchpad of its size.  DRAM interfaces are in no such table: `dram_byte` is 0 unless a design
-space says otherwise.
+counts as a scratchpad of its size, and so does every memory on chip of another machine.  DRAM interfaces are
+in no such table: `dram_byte` is 0 unless a design space says otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from fadiff.costmodel.nests.machine import FanOut, Machine
 from fadiff.costmodel.target.record import Record
 from fadiff.costmodel.target.target import Prices
 
@@ -37,3 +38,16 @@ class Area(Record):
         ) / 1024
         array = self.edge * target.side + self.element * target.side**2
         return self.fixed + array + memories + self.dram_byte * target.bandwidth.dram_bytes
+
+    def of_machine(self, machine: Machine) -> float:
+        """Of a machine that need not be a Gemmini: it has no edge, every memory on chip is a scratchpad."""
+        kilobytes, instances = 0.0, 1
+        for level in machine.levels[1:]:
+            if isinstance(level, FanOut):
+                instances *= level.size
+            else:
+                kilobytes += instances * level.words * level.word_bits / 8 / 1024
+        dram = machine.memories[0]
+        words = min(dram.shared_bandwidth, dram.read_bandwidth + dram.write_bandwidth)
+        moved = self.dram_byte * words * dram.word_bits / 8 if self.dram_byte else 0.0
+        return self.fixed + self.element * machine.multipliers + self.scratchpad_kb * kilobytes + moved

@@ -21,7 +21,7 @@ from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.nodes import Edge, Node
 from fadiff.costmodel.relaxed.model import RelaxedModel
 from fadiff.costmodel.target.target import Target
-from fadiff.optimizer.codesign.designs import Designs, Sizes
+from fadiff.optimizer.codesign.designs import Gemminis, Sizes
 from fadiff.optimizer.codesign.hardware import Hardware
 from fadiff.optimizer.cut.decode import VARIABLES
 from fadiff.optimizer.cut.problem import Problem
@@ -54,7 +54,7 @@ class Codesign:
     def __init__(
         self,
         graphs: Mapping[str, Mapping[int, Graph]],
-        space: Designs,
+        space: Gemminis,
         settings: Settings,
         solved: SolvedLayers | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class Codesign:
         return variables, torch.tensor(values).log().requires_grad_()
 
     def _place(self, variables: Variables, r: int, design: Sizes) -> None:
-        target = self.space.target(design)
+        target = self.space.hardware(design)
         assert target is not None
         for network in self.networks:
             problem = Problem.of(self.settings, network.problem.graph, target, solved=self.solved)

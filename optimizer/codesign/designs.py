@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fadiff.costmodel.nests.machine import Machine, MachineError
+from fadiff.costmodel.nests.sizes import resized
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.codesign.area import Area
 
 NAMES = ("side", "scratchpad_bytes", "accumulator_bytes", "tile_buffer_bytes", "bandwidth.dram_bytes")
-"""What co-design may choose."""
+"""What co-design of a Gemmini may choose."""
+Hardware = TypeVar("Hardware", bound=Target | Machine)
 Sizes = tuple[int, ...]
 """Index of the value of every size, in the order of Designs.values."""
 
@@ -36,38 +41,28 @@ def elaborates(target: Target) -> bool:
 
 
 @dataclass(frozen=True)
-class Designs:
-    """A base target, the values of the sizes that vary, ascending, and the largest area in mm^2."""
+class Designs(ABC, Generic[Hardware]):
+    """Base hardware, the values of the sizes that vary, ascending, and the largest area in mm^2."""
 
-    base: Target
+    base: Hardware
     values: dict[str, tuple[int, ...]]
     area: Area
     limit: float
-    _targets: dict[Sizes, Target | None] = field(default_factory=dict, repr=False)
+    _known: dict[Sizes, Hardware | None] = field(default_factory=dict, repr=False)
 
-    def target(self, design: Sizes) -> Target | None:
-        """The hardware; None if there is no such Gemmini."""
-        if design not in self._targets:
-            self._targets[design] = self._made(design)
-        return self._targets[design]
+    @abstractmethod
+    def made(self, changes: Mapping[str, int]) -> Hardware | None:
+        """The base with other sizes; None if there is no such hardware."""
 
-    def by_side(self) -> dict[int, Target]:
-        """One design within the area for every array size, the largest first: forms of layers and candidates
-        for tiles depend on nothing else."""
-        found: dict[int, Target] = {}
-        for design in self.feasible:
-            target = self.target(design)
-            assert target is not None
-            found[target.side] = target
-        return dict(sorted(found.items(), reverse=True))
+    @abstractmethod
+    def area_of(self, hardware: Hardware) -> float:
+        """In mm^2."""
 
-    def _made(self, design: Sizes) -> Target | None:
-        changes = self.changes(design)
-        try:
-            target = self.base.changed("-".join([self.base.name, *map(str, changes.values())]), changes)
-        except ValidationError:
-            return None
-        return target if elaborates(target) else None
+    def hardware(self, design: Sizes) -> Hardware | None:
+        """What a design is; None if it cannot exist."""
+        if design not in self._known:
+            self._known[design] = self.made(self.changes(design))
+        return self._known[design]
 
     def changes(self, design: Sizes) -> dict[str, int]:
         """What a design has instead of the base's sizes."""
@@ -75,9 +70,9 @@ class Designs:
 
     def mm2(self, design: Sizes) -> float:
         """Area of a design that can exist."""
-        target = self.target(design)
-        assert target is not None
-        return float(self.area(target))
+        hardware = self.hardware(design)
+        assert hardware is not None
+        return self.area_of(hardware)
 
     @cached_property
     def feasible(self) -> tuple[Sizes, ...]:
@@ -88,12 +83,12 @@ class Designs:
     def least_area(self) -> float | None:
         """Of all designs that can exist; None if there are none."""
         ranges = [range(len(values)) for values in self.values.values()]
-        areas = [self.mm2(d) for d in itertools.product(*ranges) if self.target(d) is not None]
+        areas = [self.mm2(d) for d in itertools.product(*ranges) if self.hardware(d) is not None]
         return min(areas, default=None)
 
     def is_feasible(self, design: Sizes) -> bool:
         """Whether a design can exist and is not too large."""
-        return self.target(design) is not None and self.mm2(design) <= self.limit
+        return self.hardware(design) is not None and self.mm2(design) <= self.limit
 
     def nearest(self, design: Sizes) -> Sizes | None:
         """A design that is feasible: where this one is not, with the least steps down, or any, away."""
@@ -122,3 +117,44 @@ class Designs:
                 moved[at] += by
             if all(0 <= i < n for i, n in zip(moved, counts, strict=True)) and self.is_feasible(tuple(moved)):
                 yield tuple(moved)
+
+
+class Gemminis(Designs[Target]):
+    """Sizes of NAMES."""
+
+    def made(self, changes: Mapping[str, int]) -> Target | None:
+        """None if the generator makes no such Gemmini."""
+        try:
+            target = self.base.changed("-".join([self.base.name, *map(str, changes.values())]), changes)
+        except ValidationError:
+            return None
+        return target if elaborates(target) else None
+
+    def area_of(self, hardware: Target) -> float:
+        """In mm^2."""
+        return float(self.area(hardware))
+
+    def by_side(self) -> dict[int, Target]:
+        """One design within the area for every array size, the largest first: forms of layers and candidates
+        for tiles depend on nothing else."""
+        found: dict[int, Target] = {}
+        for design in self.feasible:
+            target = self.hardware(design)
+            assert target is not None
+            found[target.side] = target
+        return dict(sorted(found.items(), reverse=True))
+
+
+class Machines(Designs[Machine]):
+    """Sizes of costmodel.nests.sizes."""
+
+    def made(self, changes: Mapping[str, int]) -> Machine | None:
+        """None if there is no such machine."""
+        try:
+            return resized(self.base, changes)
+        except MachineError:
+            return None
+
+    def area_of(self, hardware: Machine) -> float:
+        """In mm^2."""
+        return self.area.of_machine(hardware)

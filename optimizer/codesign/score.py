@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError
-from fadiff.optimizer.codesign.designs import Designs, Sizes
+from fadiff.costmodel.nests.machine import Machine, MachineError
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.codesign.designs import Designs, Gemminis, Hardware, Machines, Sizes
+from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.cut.settings import Settings
 from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.optimizer.search import optimize
 
 
@@ -54,28 +59,33 @@ class Found(NamedTuple):
     scored: Scored
 
 
-class Scorer:
-    """Scores designs until the time is up; remembers all.  `graphs` are by name and array size."""
+class Scorer(ABC, Generic[Hardware]):
+    """Scores designs until the time is up; remembers all."""
 
     def __init__(
         self,
-        graphs: Mapping[str, Mapping[int, Graph]],
-        space: Designs,
-        settings: Settings,
+        space: Designs[Hardware],
+        objective: Objective,
         seconds: float,
         *,
-        solved: SolvedLayers | None = None,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
-        self.graphs, self.space, self.settings, self.seconds = graphs, space, settings, seconds
-        self.solved, self.say = solved, say
+        self.space, self.objective, self.seconds, self.say = space, objective, seconds, say
         self._clock, self._started = clock, clock()
         self._known: dict[Sizes, Scored | None] = {}
         self.found: list[Found] = []
         """In the order in which they were scored."""
         self.judged: dict[Sizes, float] = {}
         """What `alone` said."""
+
+    @abstractmethod
+    def costs(self, hardware: Hardware, *, alone: bool) -> dict[str, Cost]:
+        """Of every network, with each layer `alone` or fused.
+
+        Raises:
+            ScheduleError, MachineError: one does not fit.
+        """
 
     @property
     def used(self) -> float:
@@ -89,12 +99,12 @@ class Scorer:
     def __call__(self, design: Sizes) -> float:
         """The objective, a geometric mean over the networks; infinite where one does not fit."""
         if design not in self._known:
-            scored = self._known[design] = self.score(design, self.settings)
+            scored = self._known[design] = self.score(design)
             if scored is not None:
                 self.found.append(Found(self.used, scored))
-                self.say(f"{len(self.found)} designs, best {self.objective(self.best):.4g}")
+                self.say(f"{len(self.found)} designs, best {self.value(self.best):.4g}")
         found = self._known[design]
-        return math.inf if found is None else self.objective(found)
+        return math.inf if found is None else self.value(found)
 
     @property
     def best(self) -> Scored:
@@ -107,35 +117,80 @@ class Scorer:
             raise ScheduleError(
                 "no design that was tried has room for every network: allow larger memories or more time"
             )
-        return min((f.scored for f in self.found), key=self.objective)
+        return min((f.scored for f in self.found), key=self.value)
 
-    def objective(self, scored: Scored) -> float:
+    def value(self, scored: Scored) -> float:
         """What is minimised."""
         mean = scored.mean
-        return {"edp": mean.edp, "energy": mean.energy_uj, "latency": mean.latency_cycles}[
-            self.settings.objective
-        ]
+        return {"edp": mean.edp, "energy": mean.energy_uj, "latency": mean.latency_cycles}[self.objective]
 
-    def score(self, design: Sizes, settings: Settings) -> Scored | None:
-        """Every network searched with `settings`; None where one does not fit."""
-        target = self.space.target(design)
-        if target is None:
+    def score(self, design: Sizes, *, alone: bool = False) -> Scored | None:
+        """Every network searched on a design; None where one does not fit."""
+        hardware = self.space.hardware(design)
+        if hardware is None:
             return None
-        costs = {}
-        for name, forms in self.graphs.items():
-            try:
-                found = optimize(forms[target.side], target, settings, solved=self.solved)
-            except ScheduleError:
-                return None
-            costs[name] = Cost(found.cost.energy_pj * 1e-6, found.cost.latency_cycles)
+        try:
+            costs = self.costs(hardware, alone=alone)
+        except (ScheduleError, MachineError):
+            return None
         return Scored(design, self.space.mm2(design), costs)
 
     def alone(self, design: Sizes) -> float:
         """The objective with every layer alone: quick, and mostly orders designs as fusion does."""
         if design not in self.judged:
-            scored = self.score(design, replace(self.settings, method="layerwise"))
-            self.judged[design] = math.inf if scored is None else self.objective(scored)
+            scored = self.score(design, alone=True)
+            self.judged[design] = math.inf if scored is None else self.value(scored)
         return self.judged[design]
+
+
+class GemminiScorer(Scorer[Target]):
+    """Networks on Gemminis; `graphs` are by name and array size."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Mapping[int, Graph]],
+        space: Gemminis,
+        settings: Settings,
+        seconds: float,
+        *,
+        solved: SolvedLayers | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        super().__init__(space, settings.objective, seconds, clock=clock, say=say)
+        self.gemminis, self.graphs, self.settings, self.solved = space, graphs, settings, solved
+
+    def costs(self, hardware: Target, *, alone: bool) -> dict[str, Cost]:
+        """By `optimize`."""
+        settings = replace(self.settings, method="layerwise") if alone else self.settings
+        found = {
+            name: optimize(forms[hardware.side], hardware, settings, solved=self.solved).cost
+            for name, forms in self.graphs.items()
+        }
+        return {name: Cost(cost.energy_pj * 1e-6, cost.latency_cycles) for name, cost in found.items()}
+
+
+class MachineScorer(Scorer[Machine]):
+    """Networks on machines that need not be Gemminis; `graphs` by name."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph],
+        space: Machines,
+        options: MapOptions,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        super().__init__(space, options.objective, seconds, clock=clock, say=say)
+        self.graphs, self.options = graphs, options
+
+    def costs(self, hardware: Machine, *, alone: bool) -> dict[str, Cost]:
+        """By `map_network`."""
+        options = replace(self.options, fusion=False, method="local") if alone else self.options
+        found = {name: options.search(graph, hardware).best for name, graph in self.graphs.items()}
+        return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
 
 
 def pareto(found: list[Found]) -> list[Scored]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fadiff.optimizer.codesign.designs import Sizes
-from fadiff.optimizer.codesign.score import Scorer
+from fadiff.optimizer.codesign.score import GemminiScorer, Scorer
 
 SearchName = Literal["gradient", "local", "sweep", "random", "bayesian"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
@@ -20,7 +20,7 @@ FEWEST, MOST_SCREENED, STARTS = 4, 48, 4
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def search(scorer: Scorer, method: SearchName, seed: int = 0) -> None:
+def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
     """Score designs until the time is up; `scorer.best` and `scorer.found` have what was found.
 
         gradient  screen at random, layers alone; descend from the best; local moves from what comes out,
@@ -33,16 +33,19 @@ def search(scorer: Scorer, method: SearchName, seed: int = 0) -> None:
     Raises:
         ScheduleError: no design is within the area, or none that was tried fits the networks.
         ImportError: `bayesian` without optuna.
+        ValueError: `gradient` for machines that are no Gemminis.
     """
     METHODS[method](scorer, seed)
     _ = scorer.best
 
 
-def _gradient(scorer: Scorer, seed: int) -> None:
+def _gradient(scorer: Scorer[Any], seed: int) -> None:
     from fadiff.optimizer.codesign.descent import Codesign, descend
 
+    if not isinstance(scorer, GemminiScorer):
+        raise ValueError("gradient: descent has the sizes of Gemminis only; choose local")
     screened = _screen(scorer, seed, SCREENED)
-    codesign = Codesign(scorer.graphs, scorer.space, scorer.settings, scorer.solved)
+    codesign = Codesign(scorer.graphs, scorer.gemminis, scorer.settings, scorer.solved)
     began = scorer.used
     length = max(DESCENDED * scorer.seconds - began, 1e-9)
 
@@ -55,11 +58,11 @@ def _gradient(scorer: Scorer, seed: int) -> None:
     _finish(scorer, proposed)
 
 
-def _local(scorer: Scorer, seed: int) -> None:
+def _local(scorer: Scorer[Any], seed: int) -> None:
     _finish(scorer, _screen(scorer, seed, DESCENDED))
 
 
-def _screen(scorer: Scorer, seed: int, share: float) -> list[Sizes]:
+def _screen(scorer: Scorer[Any], seed: int, share: float) -> list[Sizes]:
     """Some designs, those first on which unfused layers cost least."""
     drawn = _drawn(scorer, seed)[:MOST_SCREENED]
     for i, design in enumerate(drawn):
@@ -70,7 +73,7 @@ def _screen(scorer: Scorer, seed: int, share: float) -> list[Sizes]:
     return sorted(drawn, key=scorer.alone)
 
 
-def _finish(scorer: Scorer, ranked: Sequence[Sizes]) -> None:
+def _finish(scorer: Scorer[Any], ranked: Sequence[Sizes]) -> None:
     """Local moves from several starts while layers alone are cheap to judge by, then from the best scored."""
     for design in ranked[:STARTS]:
         _climb(scorer, design, scorer.alone, REFINED, but=("tile_buffer_bytes",))
@@ -82,7 +85,7 @@ def _finish(scorer: Scorer, ranked: Sequence[Sizes]) -> None:
 
 
 def _climb(
-    scorer: Scorer,
+    scorer: Scorer[Any],
     at: Sizes,
     value: Callable[[Sizes], float],
     share: float,
@@ -106,24 +109,24 @@ def _climb(
                 break
 
 
-def _sweep(scorer: Scorer, seed: int) -> None:
+def _sweep(scorer: Scorer[Any], seed: int) -> None:
     feasible = scorer.space.feasible
     order = np.argsort([(i * GOLDEN + seed / 7) % 1 for i in range(len(feasible))])
     _score_all(scorer, [feasible[i] for i in order])
 
 
-def _random(scorer: Scorer, seed: int) -> None:
+def _random(scorer: Scorer[Any], seed: int) -> None:
     _score_all(scorer, _drawn(scorer, seed))
 
 
-def _score_all(scorer: Scorer, designs: Sequence[Sizes]) -> None:
+def _score_all(scorer: Scorer[Any], designs: Sequence[Sizes]) -> None:
     for design in designs:
         if scorer.found and scorer.is_over():
             return
         scorer(design)
 
 
-def _bayesian(scorer: Scorer, seed: int) -> None:
+def _bayesian(scorer: Scorer[Any], seed: int) -> None:
     """Designs beyond the area are told as bad at once, without a search."""
     import optuna
 
@@ -140,13 +143,13 @@ def _bayesian(scorer: Scorer, seed: int) -> None:
             return
 
 
-def _drawn(scorer: Scorer, seed: int) -> list[Sizes]:
+def _drawn(scorer: Scorer[Any], seed: int) -> list[Sizes]:
     """All designs within the area in random order."""
     feasible = scorer.space.feasible
     return [feasible[i] for i in np.random.default_rng(seed).permutation(len(feasible))]
 
 
-METHODS: dict[SearchName, Callable[[Scorer, int], None]] = {
+METHODS: dict[SearchName, Callable[[Scorer[Any], int], None]] = {
     "gradient": _gradient,
     "local": _local,
     "sweep": _sweep,

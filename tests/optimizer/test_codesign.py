@@ -12,9 +12,9 @@ from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer import Settings, optimize
 from fadiff.optimizer.codesign.area import Area
 from fadiff.optimizer.codesign.descent import Codesign
-from fadiff.optimizer.codesign.designs import Designs, elaborates
+from fadiff.optimizer.codesign.designs import Gemminis, elaborates
 from fadiff.optimizer.codesign.hardware import Hardware
-from fadiff.optimizer.codesign.score import Cost, Found, Scored, Scorer, pareto
+from fadiff.optimizer.codesign.score import Cost, Found, GemminiScorer, Scored, pareto
 from fadiff.optimizer.codesign.search import SEARCHES, search
 from fadiff.optimizer.gradient.descent import schedule_at
 from tests.optimizer.graphs import residual, separable
@@ -31,7 +31,7 @@ GRAPHS = {"separable": separable(channels=16), "residual": residual(channels=16)
 
 
 def designs(limit=0.4, **values):
-    return Designs(load_target("gemmini-small"), {**VALUES, **values}, Area(dram_byte=0.01), limit)
+    return Gemminis(load_target("gemmini-small"), {**VALUES, **values}, Area(dram_byte=0.01), limit)
 
 
 def at_sides(graphs, space):
@@ -69,7 +69,7 @@ def test_designs_are_those_that_fit_and_that_the_generator_makes():
     assert list(space.feasible) == expected and 0 < len(expected) < 3 * 3 * 2 * 2 * 3
     for preset in ("gemmini-default", "gemmini-large", "gemmini-small"):
         assert elaborates(load_target(preset))
-    target = space.target(expected[-1])
+    target = space.hardware(expected[-1])
     assert target is not None and space.mm2(expected[-1]) == pytest.approx(Area(dram_byte=0.01)(target))
     for near in space.neighbours(expected[5]):
         moved = [b - a for a, b in zip(expected[5], near, strict=True)]
@@ -93,7 +93,7 @@ def test_a_batch_of_hardware_costs_what_each_costs_alone():
     edges = model.model.edges
     for r, choice in enumerate(chosen):
         nodes = [node for network in model.networks for node in network.problem.network.nodes]
-        alone = RelaxedModel(nodes, edges, space.target(choice))(point)
+        alone = RelaxedModel(nodes, edges, space.hardware(choice))(point)
         for name in ("energy_pj", "latency_cycles"):
             assert torch.allclose(getattr(alone, name)[r], getattr(together, name)[r], rtol=1e-4), name
         for name, penalty in alone.penalties.items():
@@ -122,10 +122,10 @@ FEW = {"side": (4, 8, 16), "scratchpad_bytes": (2 * KB, 8 * KB, 16 * KB), "bandw
 @pytest.fixture(scope="module")
 def every():
     """EDP of every design of a small space, searched exactly."""
-    space = Designs(load_target("gemmini-small"), FEW, Area(dram_byte=0.01), 1.0)
+    space = Gemminis(load_target("gemmini-small"), FEW, Area(dram_byte=0.01), 1.0)
     graph = separable(size=8, channels=16, blocks=1)
     costs = {
-        choice: optimize(graph, space.target(choice), method="exact").cost.edp_uj_cycles
+        choice: optimize(graph, space.hardware(choice), method="exact").cost.edp_uj_cycles
         for choice in space.feasible
     }
     return graph, space, costs
@@ -134,7 +134,9 @@ def every():
 @pytest.mark.parametrize("method", SEARCHES)
 def test_searches_find_the_best_of_few_designs(every, method):
     graph, space, costs = every
-    scorer = Scorer(at_sides({"separable": graph}, space), space, Settings(), 2.0, clock=time.process_time)
+    scorer = GemminiScorer(
+        at_sides({"separable": graph}, space), space, Settings(), 2.0, clock=time.process_time
+    )
     search(scorer, method)
     for found in scorer.found:
         assert found.scored.area_mm2 <= 1.0
@@ -159,7 +161,7 @@ def test_the_front_has_what_nothing_beats():
 
 def test_a_target_of_the_search_is_the_base_but_for_its_sizes():
     space = designs()
-    target, base = space.target(space.feasible[0]), space.base
+    target, base = space.hardware(space.feasible[0]), space.base
     assert isinstance(target, Target)
     other = target.model_dump(exclude={"name", "bandwidth", *VALUES})
     assert other == base.model_dump(exclude={"name", "bandwidth", *VALUES})

@@ -39,8 +39,7 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
     """Write architecture, problems, mappings, `index.yaml`, a script that runs them all, and `layers.csv`."""
     folder.mkdir(parents=True, exist_ok=True)
     machine = network.machine
-    title = f"{machine.name}: energies in pJ an access, bandwidths in words per cycle and instance"
-    (folder / "arch.yaml").write_text(yaml_text(machine_architecture(machine), (title,)), encoding="utf-8")
+    (folder / "arch.yaml").write_text(architecture_text(machine), encoding="utf-8")
     entries = []
     for number, mapped in enumerate(network.best.layers):
         name = f"{number:03d}_{c_identifier(mapped.layer.name)[:60]}"
@@ -76,6 +75,12 @@ def write_layers(network: MappedNetwork, model: str, folder: Path) -> None:
     (folder / script).write_text(text, encoding="utf-8")
     (folder / script).chmod(0o755)
     (folder / "layers.csv").write_text(_table(network), encoding="utf-8")
+
+
+def architecture_text(machine: Machine) -> str:
+    """A file that timeloop-model takes; what constrains a search stands only in the mappings."""
+    title = f"{machine.name}: energies in pJ an access, bandwidths in words per cycle and instance"
+    return yaml_text(machine_architecture(machine), (title,))
 
 
 def predicted(nests: Nests) -> Predicted:
