@@ -78,6 +78,8 @@ def codesign(
     console, space, files = console or Console(verbosity=-1), Path(space), [Path(model) for model in models]
     described = read_space(space)
     base = base_hardware(described, space)
+    if isinstance(base, Machine) and method == "gradient":
+        raise InputError("--method gradient: descent has the sizes of Gemminis only; choose local")
     designs = _designs(described, base, space, area)
     folder = None if out is None else Path(out)
     if folder is not None:
@@ -89,10 +91,7 @@ def codesign(
     with SolvedLayers(store) as solved:
         scorer = _scorer(console, files, designs, options, reading, seconds, solved)
         with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
-            try:
-                search(scorer, method or ("local" if isinstance(base, Machine) else "gradient"), seed)
-            except ValueError as error:
-                raise InputError(f"--method {error}") from error
+            search(scorer, method or ("local" if isinstance(base, Machine) else "gradient"), seed)
     if folder is not None:
         write_folder(folder, scorer)
         console.note(f"wrote {folder}")

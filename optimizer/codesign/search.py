@@ -33,7 +33,6 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
     Raises:
         ScheduleError: no design is within the area, or none that was tried fits the networks.
         ImportError: `bayesian` without optuna.
-        ValueError: `gradient` for machines that are no Gemminis.
     """
     METHODS[method](scorer, seed)
     _ = scorer.best
@@ -42,8 +41,7 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
 def _gradient(scorer: Scorer[Any], seed: int) -> None:
     from fadiff.optimizer.codesign.descent import Codesign, descend
 
-    if not isinstance(scorer, GemminiScorer):
-        raise ValueError("gradient: descent has the sizes of Gemminis only; choose local")
+    assert isinstance(scorer, GemminiScorer), "descent has the sizes of Gemminis only"
     screened = _screen(scorer, seed, SCREENED)
     codesign = Codesign(scorer.graphs, scorer.gemminis, scorer.settings, scorer.solved)
     began = scorer.used

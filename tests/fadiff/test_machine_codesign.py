@@ -5,7 +5,10 @@ import itertools
 import json
 import math
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import fadiff as api
 from fadiff.costmodel.nests.sizes import resized, sizes_of
@@ -13,7 +16,7 @@ from fadiff.emitters.timeloop.machines import machine_of
 from fadiff.optimizer.codesign.area import Area
 from tests.fadiff.models import design_space
 
-ENTRIES, COLUMNS = (8192, 32768, 131072), (7, 14)
+ENTRIES, COLUMNS = (512, 131072), (7, 14)
 SPACE = f"""
 base: eyeriss-like
 vary:
@@ -21,6 +24,22 @@ vary:
   columns.meshX: {list(COLUMNS)}
 search: {{method: local, fusion: false}}
 """
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """One 3 x 3 convolution of 8 to 14 channels on 6 x 6."""
+    weights = np.random.default_rng(0).standard_normal((14, 8, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 6, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 14, 6, 6])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    path = tmp_path_factory.mktemp("model") / "one.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
 
 
 def test_energies_follow_the_size_of_their_memory_only():
@@ -83,8 +102,16 @@ def test_codesign_finds_the_best_of_all_designs(fadiff, tmp_path, model):
 @pytest.mark.parametrize(
     ("text", "more", "says"),
     [
-        ("base: eyeriss-like\nvary: {buffer.depth: [1]}\n", (), "vary.buffer.depth: codesign chooses only DRAM."),
-        (SPACE, ("--method", "gradient"), "--method gradient: descent has the sizes of Gemminis only; choose"),
+        (
+            "base: eyeriss-like\nvary: {buffer.depth: [1]}\n",
+            (),
+            "vary.buffer.depth: codesign chooses only DRAM.",
+        ),
+        (
+            SPACE,
+            ("--method", "gradient"),
+            "--method gradient: descent has the sizes of Gemminis only; choose",
+        ),
         (SPACE.replace("local", "layerwise"), (), "search.method: 'layerwise' is not one of 'auto'"),
         ("base: gemmini-small\nvary: {side: [8]}\nert: x.yaml\n", (), "gemmini-small is a Gemmini"),
     ],
