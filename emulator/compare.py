@@ -17,19 +17,26 @@ from fadiff.emulator.run import Firmware, RunResult
 
 
 class Job(BaseModel):
-    """What one worker does; `vectors` are indices into inputs.npz, `progress` grows a byte for each.
+    """What one worker does with firmware `built` for the library `model`.
 
+    `vectors` are indices into inputs.npz, `progress` grows a byte for each, `errors` gets what is said.
     With `states` (ONNX names of outputs and inputs) the vectors are consecutive steps.
     """
 
     firmware: Path
     built: Path
+    model: Path
     data: Path
     target: Target
     vectors: list[int]
     result: Path
     progress: Path
+    errors: Path
     states: tuple[tuple[str, str], ...] = ()
+
+    def done(self) -> int:
+        """Vectors finished so far."""
+        return self.progress.stat().st_size if self.progress.exists() else 0
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ def _expected(
 
 def run_job(job: Job) -> list[VectorResult]:
     """All vectors of one worker; stops at the first broken rule."""
-    firmware = Firmware(job.firmware, job.built, job.target)
+    firmware = Firmware(job.firmware, job.built, job.target, job.model)
     reference = _session(job.data / "reference.onnx")
     quantized = _session(job.data / "quantized.onnx")
     _require_same_model(job, firmware, reference)

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -157,8 +158,8 @@ def _config(target: Target, check_regions: bool) -> ctypes.Structure:
 
 
 @cache
-def _load() -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+def _load(model: Path) -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(model), mode=ctypes.RTLD_GLOBAL)
     lib.fadiff_rocc.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]
     lib.fadiff_rocc.restype = ctypes.c_uint64
     lib.fadiff_configure.argtypes = [ctypes.c_void_p]
@@ -183,8 +184,8 @@ def _load() -> ctypes.CDLL:
 class Machine:
     """One Gemmini of a target.  There is one per process: a new one replaces the last."""
 
-    def __init__(self, target: Target, *, check_regions: bool = True) -> None:
-        self._lib = _load()
+    def __init__(self, target: Target, *, check_regions: bool = True, model: Path | None = None) -> None:
+        self._lib = _load(library() if model is None else model)
         self._core = target.core
         self.side = target.side
         self._types = (np.float32, np.float32) if target.element_type == "float32" else (np.int8, np.int32)

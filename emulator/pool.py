@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from fadiff.costmodel.target.target import Target
+from fadiff.emulator.build import library
 from fadiff.emulator.compare import Job, VectorResult
 from fadiff.emulator.errors import EmulatorError
 
@@ -24,62 +26,94 @@ Progress = Callable[[str], None]
 States = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
 class _Worker:
-    """A process with its share of the vectors; stderr goes to a file, progress too."""
+    """A process of `worker.py`."""
 
-    process: subprocess.Popen[bytes]
-    job: Job
-    errors: Path
+    def __init__(self) -> None:
+        root = str(Path(__file__).absolute().parents[2])  # of `fadiff`, of which this folder may be a link
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fadiff.emulator.worker"],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,  # closed when we end, however we do: then the worker ends, too
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
 
-    def done(self) -> int:
-        """Vectors finished so far."""
-        return self.job.progress.stat().st_size if self.job.progress.exists() else 0
+    @property
+    def lives(self) -> bool:
+        """It can be given a job."""
+        return self._process.poll() is None
 
-    def results(self) -> list[VectorResult]:
-        """What it found, once it has ended.
+    def begin(self, job: Job) -> None:
+        """Give it a job; it must have none."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(job.model_dump_json().encode() + b"\n")
+        self._process.stdin.flush()
+
+    def ended(self, seconds: float) -> int | None:
+        """The exit code of its job, None if it has not ended after some seconds.
 
         Raises:
-            EmulatorError: the worker refused the firmware.
+            EmulatorError: the process itself has ended.
         """
-        code = self.process.returncode
-        if code < 0:
-            return [_failed(f"the firmware crashed ({signal.Signals(-code).name})")]
-        if code:
-            lines = self.errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise EmulatorError(lines[-1] if lines else "the firmware did not run")
-        results: list[VectorResult] = pickle.loads(self.job.result.read_bytes())
-        return results
+        answers = self._process.stdout
+        assert answers is not None
+        if not select.select([answers], [], [], seconds)[0]:
+            return None
+        if answer := answers.readline():
+            return int(answer)
+        raise EmulatorError(_last_line(self.stop()))
+
+    def stop(self) -> bytes:
+        """End it and what it runs; returns what it had to say."""
+        if self.lives:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.communicate()[1]
 
 
-def _start(
-    folder: Path, target: Target, built: Path, scratch: Path, number: int, vectors: list[int], states: States
-) -> _Worker:
-    job = Job(
-        firmware=(folder / "firmware").resolve(),
-        built=built,
-        data=(folder / "verify").resolve(),
-        target=target,
-        vectors=vectors,
-        result=scratch / f"result{number}.pickle",
-        progress=scratch / f"progress{number}",
-        states=states,
-    )
-    request = scratch / f"job{number}.json"
-    request.write_text(job.model_dump_json(), encoding="utf-8")
-    environment = dict(os.environ)
-    root = str(Path(__file__).absolute().parents[2])  # of `fadiff`, of which this folder may be a link
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    errors = scratch / f"errors{number}"
-    with errors.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fadiff.emulator.worker", str(request)],
-            env=environment,
-            stdin=subprocess.PIPE,  # closed when we end, however we do: then the worker ends, too
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    return _Worker(process, job, errors)
+_idle: list[_Worker] = []
+"""Workers without a job: the next verification need not wait until Python has imported everything."""
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def prepare() -> None:
+    """Have a worker: it can import what it needs while we do something else."""
+    _idle.append(_worker())
+
+
+@atexit.register
+def _stop_all() -> None:
+    while _idle:
+        _idle.pop().stop()
+
+
+def _worker() -> _Worker:
+    while _idle:
+        if (worker := _idle.pop()).lives:
+            return worker
+        worker.stop()
+    return _Worker()
+
+
+def _results(code: int, job: Job) -> list[VectorResult]:
+    """What a worker found.
+
+    Raises:
+        EmulatorError: it refused the firmware.
+    """
+    if code < 0:
+        return [_failed(f"the firmware crashed ({signal.Signals(-code).name})")]
+    if code:
+        raise EmulatorError(_last_line(job.errors.read_bytes()))
+    results: list[VectorResult] = pickle.loads(job.result.read_bytes())
+    return results
+
+
+def _last_line(said: bytes) -> str:
+    lines = said.decode("utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "the firmware did not run"
 
 
 def run_vectors(
@@ -102,26 +136,43 @@ def run_vectors(
         EmulatorError: the firmware or its verification data cannot be used.
     """
     deadline = time.monotonic() + time_limit
-    workers: list[_Worker] = []
+    number_of_workers = 1 if states or count * cycles < ALONE else min(WORKERS, count)
+    jobs = [
+        Job(
+            firmware=(folder / "firmware").resolve(),
+            built=built.resolve(),
+            model=library(),
+            data=(folder / "verify").resolve(),
+            target=target,
+            vectors=list(range(number, count, number_of_workers)),
+            result=(scratch / f"result{number}.pickle").resolve(),
+            progress=(scratch / f"progress{number}").resolve(),
+            errors=(scratch / f"errors{number}").resolve(),
+            states=states,
+        )
+        for number in range(number_of_workers)
+    ]
+    running = {job.result: (_worker(), job) for job in jobs}
+    results: list[VectorResult] = []
+    said = 0
     try:
-        number_of_workers = 1 if states or count * cycles < ALONE else min(WORKERS, count)
-        for number in range(number_of_workers):
-            vectors = list(range(number, count, number_of_workers))
-            workers.append(_start(folder, target, built, scratch, number, vectors, states))
-        said = 0
-        while any(worker.process.poll() is None for worker in workers):
-            if time.monotonic() > deadline:
+        for worker, job in running.values():
+            worker.begin(job)
+        while running:
+            for name, (worker, job) in list(running.items()):
+                if (code := worker.ended(0.02)) is not None:
+                    del running[name]
+                    _idle.append(worker)
+                    results += _results(code, job)
+            if time.monotonic() > deadline and running:
                 return [_failed(f"the firmware did not finish in {time_limit:g} seconds")]
-            time.sleep(0.02)
-            done = sum(worker.done() for worker in workers)
+            done = sum(job.done() for job in jobs)
             if done != said:
                 say(f"{done} of {count} test vectors")
                 said = done
-        results = [result for worker in workers for result in worker.results()]
     finally:
-        for worker in workers:
-            worker.process.kill()
-            worker.process.communicate()
+        for worker, _ in running.values():
+            worker.stop()
     return sorted(results, key=lambda result: result.vector)
 
 

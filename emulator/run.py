@@ -62,15 +62,16 @@ class Firmware:
         folder: The firmware folder, for its memory map.
         built: Shared object from `fadiff.emulator.build.build_firmware`.
         target: What the firmware was emitted for.
+        model: The functional model that the firmware is linked to; None: `fadiff.emulator.build.library()`.
 
     Raises:
         MemoryMapError: the memory map is unusable.
         FirmwareError: a symbol is missing.
     """
 
-    def __init__(self, folder: Path, built: Path, target: Target) -> None:
+    def __init__(self, folder: Path, built: Path, target: Target, model: Path | None = None) -> None:
         self.memory_map: MemoryMap = read_memory_map(folder / "memory_map.json")
-        self._machine = Machine(target)
+        self._machine = Machine(target, model=model)
         self._lib = ctypes.CDLL(str(built))
         symbols = self.memory_map.symbols
         self._bases: dict[tuple[str, int], int] = {}

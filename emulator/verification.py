@@ -18,10 +18,10 @@ from fadiff.converter.scratch_folder import scratch_folder
 from fadiff.costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from fadiff.costmodel.schedule.serialize import graph_from_document, read_document
 from fadiff.emitters.memory_map import LayerPlace, read_memory_map
-from fadiff.emulator.build import build_firmware, library
+from fadiff.emulator.build import build_firmware
 from fadiff.emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
 from fadiff.emulator.errors import FirmwareError
-from fadiff.emulator.pool import Progress, run_vectors
+from fadiff.emulator.pool import Progress, prepare, run_vectors
 from fadiff.emulator.report import Both, LayerReport, Measured, OutputNoise, Predicted, VerifyReport
 from fadiff.emulator.run import LayerRun
 
@@ -74,7 +74,7 @@ def verify(
     count = available if vectors is None else max(1, min(vectors, available))
     with scratch_folder() as scratch:
         say("building the functional model and the firmware")
-        library()
+        prepare()
         built = build_firmware(firmware, document.target, scratch)
         say(f"running {count} test vectors")
         cycles = document.totals.clock_cycles or document.totals.latency_cycles

@@ -181,8 +181,9 @@ def compile(
         document = described(record)
         folder = OutputFolder(work)
         write_folder(folder, decision, document, vectors, console, timeloop or TimeloopOptions())
-        folder.refresh_report()
         report = _verify_new(folder, console) if verify else None
+        if report is None:
+            folder.refresh_report()
     return CompileResult(out, document, report)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -128,8 +129,9 @@ def page(title: str, *parts: Markup | Sequence[Mapping[str, Any]]) -> str:
     return environment().get_template("page.html.j2").render(title=title, parts=parts)
 
 
+@cache
 def environment() -> Environment:
-    """The templates of this package."""
+    """The templates of this package, each compiled once in a process."""
     made = Environment(
         loader=PackageLoader("fadiff.emitters.report"),
         autoescape=True,

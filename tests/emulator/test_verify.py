@@ -15,7 +15,8 @@ from onnx import helper, numpy_helper
 
 from fadiff.cli import main
 from fadiff.emitters.memory_map import MemoryMapError
-from fadiff.emulator import BuildError, EmulatorError, FirmwareError, pool, verify
+from fadiff.emulator import BuildError, EmulatorError, FirmwareError, build, pool, verify
+from fadiff.emulator.build import library
 from tests.fadiff.models import small_network
 
 MICROSOFT = "com.microsoft"
@@ -179,6 +180,21 @@ def test_a_program_that_never_ends(folder: Path) -> None:
     rewrite(source(folder), r"(int \w+_run\([^;{]*\)\s*\{)", r"\1 for (volatile int i = 0; i == 0;) { }", 1)
     report = verify(folder, vectors=1, time_limit=2)
     assert report.error == "the firmware did not finish in 2 seconds"
+
+
+def test_the_next_verification_has_the_same_worker_and_a_machine_of_its_own(
+    compiled: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one that crashed, too, and where the functional model is elsewhere by now."""
+    assert verify(compiled, vectors=1).passed
+    (before,) = pool._idle
+    rewrite(source(folder), r"(int \w+_run\([^;{]*\)\s*\{)", r"\1 *(volatile int *)0 = 1;", 1)
+    assert "crashed" in str(verify(folder, vectors=1).error)
+    elsewhere = Path(shutil.copy(library(), tmp_path / "elsewhere.so"))
+    for module in (build, pool):
+        monkeypatch.setattr(module, "library", lambda: elsewhere)
+    assert verify(compiled, vectors=1).passed
+    assert pool._idle == [before]
 
 
 def test_a_warning_in_the_c_is_an_error(folder: Path) -> None:
