@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,3 +31,9 @@ class Mappings:
 
     def __getitem__(self, rows: Ints | slice) -> Mappings:
         return Mappings(self.factors[rows], self.orders[rows], self.keeps)
+
+    @staticmethod
+    def joined(parts: Sequence[Mappings]) -> Mappings:
+        """All rows of several, which keep the same."""
+        factors = np.concatenate([part.factors for part in parts])
+        return Mappings(factors, np.concatenate([part.orders for part in parts]), parts[0].keeps)

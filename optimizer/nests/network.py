@@ -21,7 +21,7 @@ from fadiff.optimizer.layer.fronts import minkowski
 from fadiff.optimizer.nests.auto import auto
 from fadiff.optimizer.nests.fusion import FusedGroup, Run, fused, groups_of, least
 from fadiff.optimizer.nests.layer import Found, LayerSearch, Method
-from fadiff.optimizer.nests.local import climb
+from fadiff.optimizer.nests.local import glance
 
 MOST_TILES = 3
 """Tiles of a group that are searched: those with the lowest bounds."""
@@ -278,7 +278,7 @@ class _Search:
         """Whether a short search finds a mapping, now or earlier."""
         if run not in self.fronts:
             try:
-                self._search(run, lambda search: climb(search, 0), None)
+                self._search(run, _glance, None)
             except MachineError:
                 return False
         return True
@@ -299,6 +299,10 @@ class _Search:
         both: frozenset[Operand] = frozenset({"I", "O"})
         runs = (replace(mapped.run, held=both, inside=both) for mapped in unfused.layers)
         return value(self.objective, *self._least(runs))
+
+
+def _glance(search: LayerSearch) -> None:
+    glance(search)
 
 
 def _objective(found: Found) -> float:

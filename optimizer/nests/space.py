@@ -175,6 +175,24 @@ class Space:
             found = Mappings(np.where(fits[:, None, None], tried, found.factors), orders, self.keeps)
         return found
 
+    def disturbed(self, row: Mappings, count: int, generator: np.random.Generator) -> Mappings:
+        """One mapping after so many random moves of prime factors that are legal, with the loops of one
+        memory in another order."""
+        factors, orders = row.factors[0], row.orders.copy()
+        memory = int(generator.integers(orders.shape[1]))
+        free = [place for place, at in enumerate(orders[0, memory]) if self.is_free(memory, int(at))]
+        orders[0, memory, free] = generator.permutation(orders[0, memory, free])
+        for chosen in generator.permutation(len(self.moves)):
+            at, prime, a, b = self.moves[chosen]
+            if factors[a, at] % prime or factors[b, at] * prime > self.most[b, at]:
+                continue
+            moved = _after(factors, self.moves[chosen])
+            if Nests(self.machine, self.workload, Mappings(moved[None], orders, self.keeps)).fits[0]:
+                factors, count = moved, count - 1
+                if not count:
+                    break
+        return Mappings(factors[None], orders, self.keeps)
+
     def mended(self, rows: Mappings) -> Mappings:
         """Rows of which the largest factors move outwards, prime by prime, until all fits or nothing can."""
         factors = rows.factors.copy()
