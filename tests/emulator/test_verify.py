@@ -15,8 +15,7 @@ from onnx import helper, numpy_helper
 
 from fadiff.cli import main
 from fadiff.emitters.memory_map import MemoryMapError
-from fadiff.emulator import BuildError, EmulatorError, FirmwareError, build, pool, verify
-from fadiff.emulator.build import library
+from fadiff.emulator import BuildError, EmulatorError, FirmwareError, pool, verify
 from tests.fadiff.models import small_network
 
 MICROSOFT = "com.microsoft"
@@ -183,18 +182,24 @@ def test_a_program_that_never_ends(folder: Path) -> None:
 
 
 def test_the_next_verification_has_the_same_worker_and_a_machine_of_its_own(
-    compiled: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiled: Path, folder: Path
 ) -> None:
-    """After one that crashed, too, and where the functional model is elsewhere by now."""
     assert verify(compiled, vectors=1).passed
     (before,) = pool._idle
     rewrite(source(folder), r"(int \w+_run\([^;{]*\)\s*\{)", r"\1 *(volatile int *)0 = 1;", 1)
     assert "crashed" in str(verify(folder, vectors=1).error)
-    elsewhere = Path(shutil.copy(library(), tmp_path / "elsewhere.so"))
-    for module in (build, pool):
-        monkeypatch.setattr(module, "library", lambda: elsewhere)
     assert verify(compiled, vectors=1).passed
     assert pool._idle == [before]
+
+
+def test_a_worker_has_the_functional_model_that_the_firmware_has(
+    compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever its own environment says that one is kept."""
+    pool._stop_all()
+    monkeypatch.setenv("FADIFF_CACHE", str(tmp_path / "elsewhere"))
+    assert verify(compiled, vectors=1).passed
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_warning_in_the_c_is_an_error(folder: Path) -> None:
