@@ -235,6 +235,7 @@ def steps_of(path: Path, seed: int, steps: int = STEPS) -> list[dict[str, np.nda
 def session_of(path: Path) -> onnxruntime.InferenceSession:
     """The float model."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # others would spin
     options.log_severity_level = 3  # (TensorScatter tells of every step that it copied the cache)
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 

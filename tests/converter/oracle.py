@@ -90,6 +90,7 @@ def sqnr_db(real: np.ndarray, found: np.ndarray) -> float:
 def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # others would spin
     # unfused: float convolutions of dequantised numbers, an independent way to the same answer
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model.SerializeToString(), options)
