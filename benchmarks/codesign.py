@@ -4,6 +4,9 @@ Every method gets equal processor seconds (the machine may be busy with other th
 same exact search of every network on what it looks at and a cache of solved layers of its own.  `local` is
 `gradient` without descent: what of its gain the gradients make.  EDP is the geometric mean over the networks.
 
+`--machine eyeriss-like` does the same with a machine that is no Gemmini: entries and fan-outs half and
+double, 2 seconds of search for each network on each design.
+
 Last line per method: the median of the seeds over the best median of sweep, random and bayesian.
 """
 
@@ -14,20 +17,26 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.command import add_out, add_profile, check_known, command, listed
 from fadiff.converter import convert
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.nests.machine import Machine
+from fadiff.costmodel.nests.sizes import sizes_of
 from fadiff.costmodel.target.target import load_target
 from fadiff.design_space import without_weights
+from fadiff.emitters.timeloop.machines import machine_of
 from fadiff.optimizer import Settings
 from fadiff.optimizer.codesign.area import Area
-from fadiff.optimizer.codesign.designs import Gemminis
-from fadiff.optimizer.codesign.score import GemminiScorer
+from fadiff.optimizer.codesign.designs import Gemminis, Machines
+from fadiff.optimizer.codesign.score import GemminiScorer, MachineScorer, Scorer
 from fadiff.optimizer.codesign.search import SEARCHES, search
 from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.samples.catalog import SAMPLES
 from fadiff.samples.export import export
 
@@ -41,6 +50,7 @@ VALUES = {
 }
 DRAM_BYTE = 0.05
 """mm^2 per byte and cycle of DRAM: an assumption, so that bandwidth is not free."""
+EACH = MapOptions(method="local", fusion=False, time_budget=2.0)
 BASELINES = ("sweep", "random", "bayesian")
 
 
@@ -48,6 +58,7 @@ def main(arguments: list[str]) -> int:
     """Search with every method and seed; CSV of all runs."""
     parser = command("codesign", __doc__)
     parser.add_argument("--models", type=listed, default="resnet18,mobilenetv2,bert-block")
+    parser.add_argument("--machine", help="of fadiff map, instead of Gemmini")
     parser.add_argument("--methods", type=listed, default=",".join(SEARCHES))
     parser.add_argument("--area", type=float, default=2.0, help="mm^2")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each run")
@@ -58,8 +69,12 @@ def main(arguments: list[str]) -> int:
     check_known(options.methods, SEARCHES, "method")
     check_known(options.models, SAMPLES, "model")
     named = {name: _graph(name) for name in options.models}
-    designs = Gemminis(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
-    graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
+    designs: Gemminis | Machines
+    if options.machine:
+        machine = machine_of(options.machine)
+        designs = Machines(machine, dict(_halves_and_doubles(machine)), Area(), options.area)
+    else:
+        designs = Gemminis(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
     print(f"{len(designs.feasible)} designs of at most {options.area:g} mm2", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     reached: dict[str, list[float]] = {}
@@ -67,10 +82,15 @@ def main(arguments: list[str]) -> int:
     for seed in range(options.seeds):
         for method in options.methods:
             with tempfile.TemporaryDirectory() as folder, SolvedLayers(Path(folder) / "layers") as solved:
-                settings = Settings(profile=options.profile)
-                run = GemminiScorer(
-                    graphs, designs, settings, options.seconds, solved=solved, clock=time.process_time
-                )
+                run: Scorer[Any]
+                if isinstance(designs, Machines):
+                    run = MachineScorer(named, designs, EACH, options.seconds, clock=time.process_time)
+                else:
+                    graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
+                    settings = Settings(profile=options.profile)
+                    run = GemminiScorer(
+                        graphs, designs, settings, options.seconds, solved=solved, clock=time.process_time
+                    )
                 try:
                     search(run, method, seed)
                 except (ScheduleError, ImportError) as error:
@@ -99,6 +119,13 @@ def main(arguments: list[str]) -> int:
     figures = " ".join(f"{method}={value / reference:.4f}" for method, value in medians.items())
     print(f"area={options.area:g} profile={options.profile} seconds={options.seconds:g} {figures}")
     return 0
+
+
+def _halves_and_doubles(machine: Machine) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Values of the sizes on chip."""
+    for name, size in sizes_of(machine).items():
+        if "bandwidth" not in name and size > 1:
+            yield name, (int(size) // 2, int(size), 2 * int(size))
 
 
 def _graph(name: str) -> Graph:

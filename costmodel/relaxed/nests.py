@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fadiff.costmodel.nests.machine import OPERANDS, Machine, Memory, Operand
 from fadiff.costmodel.nests.mapping import Keeps
+from fadiff.costmodel.nests.sizes import BANDWIDTHS, Sized
 from fadiff.costmodel.nests.workload import Workload
 
 
@@ -22,6 +23,8 @@ class RelaxedNests:
 
     def __init__(self, machine: Machine, workload: Workload, keeps: Keeps) -> None:
         self.machine, self.workload, self.keeps = machine, workload, keeps
+        self.sized = Sized(machine, {})
+        """Its sizes; with tensors [B] each point has its own machine."""
         self.places = [i for i, level in enumerate(machine.levels) if isinstance(level, Memory)]
         self.steps = {o: torch.from_numpy(workload.steps[o]).float() for o in OPERANDS}
         self.relevant = {o: (steps > 0).any(dim=0) for o, steps in self.steps.items()}
@@ -55,11 +58,12 @@ class RelaxedNests:
         limits = [self.macs / spread[-1]]
         for memory, own in enumerate(self.machine.memories):
             r, w = (moved[memory] / spread[self.places[memory]] for moved in (reads, writes))
-            rates = ((r, own.read_bandwidth), (w, own.write_bandwidth), (r + w, own.shared_bandwidth))
-            limits += [moved / rate for moved, rate in rates if rate < math.inf]
+            for moved, name in zip((r, w, r + w), BANDWIDTHS, strict=True):
+                if getattr(own, name) < math.inf:
+                    limits.append(moved / self.sized.bandwidth(own, name))
         cycles = torch.stack(limits).amax(dim=0)
         for memory, own in enumerate(self.machine.memories):
-            energy = energy + own.leak_pj * cycles * spread[self.places[memory]]
+            energy = energy + self.sized.leak(own) * own.leak_pj * cycles * spread[self.places[memory]]
         return energy, cycles
 
     def _add(
@@ -74,7 +78,8 @@ class RelaxedNests:
     ) -> None:
         own = self.machine.memories[memory]
         reads[memory], writes[memory] = reads[memory] + read, writes[memory] + written
-        energy += (read * own.read_pj + written * getattr(own, price)) / (own.block * own.cluster)
+        moved = read * own.read_pj + written * getattr(own, price)
+        energy += self.sized.access(own) * moved / (own.block * own.cluster)
 
     def _entering(
         self, operand: Operand, parent: int, child: int, factors: Tensor, held: Tensor, stays: Tensor
@@ -118,13 +123,15 @@ class RelaxedNests:
         over = _over(held[:, 0] / self.bounds).sum(dim=1)
         for level, own in enumerate(self.machine.levels):
             if not isinstance(own, Memory):
-                over = over + _over(factors[:, level].prod(dim=1) / own.size)
+                over = over + _over(factors[:, level].prod(dim=1) / self.sized.parts(own))
             elif own.words < math.inf:
                 kept = self.keeps[self.places.index(level)]
                 tiles = [
                     (1 + (held[:, level] - 1) @ self.steps[o].T).prod(dim=1) for o in OPERANDS if o in kept
                 ]
-                over = over + _over(torch.stack(tiles).sum(dim=0) / own.words) if tiles else over
+                over = (
+                    over + _over(torch.stack(tiles).sum(dim=0) / self.sized.entries(own)) if tiles else over
+                )
         return over
 
 

@@ -78,8 +78,6 @@ def codesign(
     console, space, files = console or Console(verbosity=-1), Path(space), [Path(model) for model in models]
     described = read_space(space)
     base = base_hardware(described, space)
-    if isinstance(base, Machine) and method == "gradient":
-        raise InputError("--method gradient: descent has the sizes of Gemminis only; choose local")
     designs = _designs(described, base, space, area)
     folder = None if out is None else Path(out)
     if folder is not None:

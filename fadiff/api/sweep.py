@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fadiff.console import Console
 from fadiff.costmodel.nests.machine import Machine
+from fadiff.costmodel.nests.sizes import Sized
 from fadiff.design_space import (
     Result,
     base_hardware,
@@ -153,7 +154,7 @@ def _row(model: str, design: Design, result: Result, search: Search, area: Area)
 
     square, error = None, ""
     if isinstance(design.hardware, Machine):
-        square = round(area.of_machine(design.hardware), 4)
+        square = round(float(area.of_machine(Sized(design.hardware, {}))), 4)
     elif design.hardware is not None and not isinstance(search, MapOptions):
         square = round(float(area(design.hardware)), 4)
         error = error_against_rtl(search.latency, design.hardware)

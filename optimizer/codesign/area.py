@@ -9,11 +9,13 @@ in no such table: `dram_byte` is 0 unless a design space says otherwise.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import Field
 
-from fadiff.costmodel.nests.machine import FanOut, Machine
+from fadiff.costmodel.nests.machine import FanOut, Memory
+from fadiff.costmodel.nests.sizes import Sized
 from fadiff.costmodel.target.record import Record
 from fadiff.costmodel.target.target import Prices
 
@@ -39,15 +41,17 @@ class Area(Record):
         array = self.edge * target.side + self.element * target.side**2
         return self.fixed + array + memories + self.dram_byte * target.bandwidth.dram_bytes
 
-    def of_machine(self, machine: Machine) -> float:
-        """Of a machine that need not be a Gemmini: it has no edge, every memory on chip is a scratchpad."""
-        kilobytes, instances = 0.0, 1
-        for level in machine.levels[1:]:
+    def of_machine(self, sized: Sized) -> Any:
+        """Of a machine that need not be a Gemmini, or of many: every memory on chip is a scratchpad."""
+        dram, *inner = sized.machine.levels
+        assert isinstance(dram, Memory)
+        moved, kilobytes, instances = 0.0, 0.0, 1
+        if dram.shared_bandwidth < math.inf:
+            moved = sized.bandwidth(dram, "shared_bandwidth") * dram.word_bits / 8
+        for level in inner:
             if isinstance(level, FanOut):
-                instances *= level.size
+                instances = instances * sized.parts(level)
             else:
-                kilobytes += instances * level.words * level.word_bits / 8 / 1024
-        dram = machine.memories[0]
-        words = min(dram.shared_bandwidth, dram.read_bandwidth + dram.write_bandwidth)
-        moved = self.dram_byte * words * dram.word_bits / 8 if self.dram_byte else 0.0
-        return self.fixed + self.element * machine.multipliers + self.scratchpad_kb * kilobytes + moved
+                kilobytes = kilobytes + instances * sized.entries(level) * level.word_bits / 8 / 1024
+        memories = self.scratchpad_kb * kilobytes + self.dram_byte * moved
+        return self.fixed + self.element * instances + memories

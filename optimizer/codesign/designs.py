@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fadiff.costmodel.nests.machine import Machine, MachineError
-from fadiff.costmodel.nests.sizes import resized
+from fadiff.costmodel.nests.sizes import Sized, resized
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.codesign.area import Area
 
@@ -90,6 +90,12 @@ class Designs(ABC, Generic[Hardware]):
         """Whether a design can exist and is not too large."""
         return self.hardware(design) is not None and self.mm2(design) <= self.limit
 
+    def nearest_to(self, sizes: Sequence[float]) -> Sizes | None:
+        """A feasible design near sizes between the values, by their logs."""
+        pairs = zip(self.values.values(), sizes, strict=True)
+        near = (np.abs(np.log(values) - np.log(size)).argmin() for values, size in pairs)
+        return self.nearest(tuple(map(int, near)))
+
     def nearest(self, design: Sizes) -> Sizes | None:
         """A design that is feasible: where this one is not, with the least steps down, or any, away."""
         if self.is_feasible(design):
@@ -157,4 +163,4 @@ class Machines(Designs[Machine]):
 
     def area_of(self, hardware: Machine) -> float:
         """In mm^2."""
-        return self.area.of_machine(hardware)
+        return float(self.area.of_machine(Sized(hardware, {})))

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError
@@ -19,6 +19,9 @@ from fadiff.optimizer.cut.settings import Settings
 from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.optimizer.search import optimize
+
+if TYPE_CHECKING:
+    from fadiff.optimizer.codesign.descent import Relaxed
 
 
 class Cost(NamedTuple):
@@ -119,6 +122,14 @@ class Scorer(ABC, Generic[Hardware]):
             )
         return min((f.scored for f in self.found), key=self.value)
 
+    @abstractmethod
+    def relaxed(self) -> Relaxed[Any]:
+        """The same networks on hardware of trainable sizes.
+
+        Raises:
+            ImportError: without torch.
+        """
+
     def value(self, scored: Scored) -> float:
         """What is minimised."""
         mean = scored.mean
@@ -158,7 +169,7 @@ class GemminiScorer(Scorer[Target]):
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
         super().__init__(space, settings.objective, seconds, clock=clock, say=say)
-        self.gemminis, self.graphs, self.settings, self.solved = space, graphs, settings, solved
+        self._gemminis, self.graphs, self.settings, self.solved = space, graphs, settings, solved
 
     def costs(self, hardware: Target, *, alone: bool) -> dict[str, Cost]:
         """By `optimize`."""
@@ -168,6 +179,12 @@ class GemminiScorer(Scorer[Target]):
             for name, forms in self.graphs.items()
         }
         return {name: Cost(cost.energy_pj * 1e-6, cost.latency_cycles) for name, cost in found.items()}
+
+    def relaxed(self) -> Relaxed[Any]:
+        """Tiles, orders and fusion of all networks, and sizes of a Gemmini."""
+        from fadiff.optimizer.codesign.gemmini_descent import Codesign
+
+        return Codesign(self.graphs, self._gemminis, self.settings, self.solved)
 
 
 class MachineScorer(Scorer[Machine]):
@@ -184,13 +201,19 @@ class MachineScorer(Scorer[Machine]):
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
         super().__init__(space, options.objective, seconds, clock=clock, say=say)
-        self.graphs, self.options = graphs, options
+        self._machines, self.graphs, self.options = space, graphs, options
 
     def costs(self, hardware: Machine, *, alone: bool) -> dict[str, Cost]:
         """By `map_network`."""
         options = replace(self.options, fusion=False, method="local") if alone else self.options
         found = {name: options.search(graph, hardware).best for name, graph in self.graphs.items()}
         return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
+
+    def relaxed(self) -> Relaxed[Any]:
+        """Factors and orders of all layers alone, and sizes of a machine."""
+        from fadiff.optimizer.codesign.machine_descent import MachineCodesign
+
+        return MachineCodesign(self.graphs, self._machines, self.objective)
 
 
 def pareto(found: list[Found]) -> list[Scored]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fadiff.optimizer.codesign.designs import Sizes
-from fadiff.optimizer.codesign.score import GemminiScorer, Scorer
+from fadiff.optimizer.codesign.score import Scorer
 
 SearchName = Literal["gradient", "local", "sweep", "random", "bayesian"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
@@ -39,11 +39,9 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
 
 
 def _gradient(scorer: Scorer[Any], seed: int) -> None:
-    from fadiff.optimizer.codesign.descent import Codesign, descend
+    from fadiff.optimizer.codesign.descent import descend
 
-    assert isinstance(scorer, GemminiScorer), "descent has the sizes of Gemminis only"
     screened = _screen(scorer, seed, SCREENED)
-    codesign = Codesign(scorer.graphs, scorer.gemminis, scorer.settings, scorer.solved)
     began = scorer.used
     length = max(DESCENDED * scorer.seconds - began, 1e-9)
 
@@ -51,7 +49,7 @@ def _gradient(scorer: Scorer[Any], seed: int) -> None:
         return (scorer.used - began) / length
 
     starts = [screened[i % len(screened)] for i in range(RESTARTS)]
-    proposed, steps = descend(codesign, starts, seed, share)
+    proposed, steps = descend(scorer.relaxed(), starts, seed, share)
     scorer.say(f"descent: {steps} steps of {RESTARTS} restarts, {len(proposed)} designs")
     _finish(scorer, proposed)
 

@@ -8,12 +8,22 @@ import math
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import fadiff as api
-from fadiff.costmodel.nests.sizes import resized, sizes_of
+from fadiff.converter import convert
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.nests.sizes import Sized, resized, sizes_of
+from fadiff.costmodel.nests.workload import Workload
+from fadiff.costmodel.relaxed.nests import RelaxedNests
 from fadiff.emitters.timeloop.machines import machine_of
 from fadiff.optimizer.codesign.area import Area
+from fadiff.optimizer.codesign.descent import descend
+from fadiff.optimizer.codesign.designs import Machines
+from fadiff.optimizer.codesign.score import MachineScorer
+from fadiff.optimizer.mapping_methods import MapOptions
+from fadiff.optimizer.nests.layer import LayerSearch
 from tests.fadiff.models import design_space
 
 ENTRIES, COLUMNS = (512, 131072), (7, 14)
@@ -56,7 +66,7 @@ def test_energies_follow_the_size_of_their_memory_only():
 def test_the_area_counted_by_hand():
     """14 x 12 elements, each with 24 + 384 bytes and 16 sums of 16 bits; a buffer of 128 KB."""
     kilobytes = 128 + 168 * (24 + 384 + 32) / 1024
-    assert Area().of_machine(machine_of("eyeriss-like")) == pytest.approx(
+    assert Area().of_machine(Sized(machine_of("eyeriss-like"), {})) == pytest.approx(
         0.01384 + 0.0004045 * 168 + 0.002604 * kilobytes
     )
 
@@ -84,7 +94,7 @@ def test_codesign_finds_the_best_of_all_designs(fadiff, tmp_path, model):
     for entries, columns in itertools.product(ENTRIES, COLUMNS):
         sizes = {"buffer.entries": entries, "columns.meshX": columns}
         machine = resized(machine_of("eyeriss-like"), sizes)
-        if Area().of_machine(machine) <= area:
+        if Area().of_machine(Sized(machine, {})) <= area:
             costs[entries, columns] = api.map_model(model, machine, method="local", fusion=False).best.edp
     assert 1 < len(costs) < len(ENTRIES) * len(COLUMNS)
     out = tmp_path / "best"
@@ -99,26 +109,51 @@ def test_codesign_finds_the_best_of_all_designs(fadiff, tmp_path, model):
     assert "entries: " in (out / "arch.yaml").read_text() and not (out / "target.yaml").exists()
 
 
+def test_the_relaxed_counts_of_sizes_are_those_of_the_resized_machine():
+    base, layer = machine_of("eyeriss-like"), Workload(Dims(K=24, C=8, P=12, Q=12, R=3, S=3))
+    space = LayerSearch(base, layer).spaces[0]
+    rows = space.random(6, np.random.default_rng(0))
+    factors = torch.from_numpy(rows.factors).float()
+    stays = torch.full((6, len(base.memories), 3), 1 / 3)
+    sizes = {"buffer.entries": (2048, 131072), "columns.meshX": (7, 28), "DRAM.shared_bandwidth": (1, 16)}
+    model = RelaxedNests(base, layer, space.keeps)
+    model.sized = Sized(base, {name: torch.tensor(3 * both).float() for name, both in sizes.items()})
+    together = (*model(factors, stays), model.excess(factors))
+    for at in range(6):
+        machine = resized(base, {name: both[at % 2] for name, both in sizes.items()})
+        alone = RelaxedNests(machine, layer, space.keeps)
+        row = slice(at, at + 1)
+        expected = (*alone(factors[row], stays[row]), alone.excess(factors[row]))
+        for ours, theirs in zip(together, expected, strict=True):
+            assert ours[at].item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_descent_of_sizes_finds_the_best_of_a_few_designs(model):
+    graph = convert(model, calibrate=False).graph
+    values = {"buffer.entries": (512, 8192, 131072), "columns.meshX": (2, 14)}
+    space = Machines(machine_of("eyeriss-like"), values, Area(), 0.4)
+    options = MapOptions(method="local", fusion=False)
+    scorer = MachineScorer({"one": graph}, space, options, 1e9)
+    costs = {design: scorer(design) for design in space.feasible}
+    proposed, steps = descend(scorer.relaxed(), space.feasible[:4], 0, iter(np.linspace(0, 1, 120)).__next__)
+    assert steps == 119 and set(proposed) <= set(costs)
+    assert costs[proposed[0]] <= 1.1 * min(costs.values()) < 0.8 * max(costs.values())
+
+
 @pytest.mark.parametrize(
-    ("text", "more", "says"),
+    ("text", "says"),
     [
         (
             "base: eyeriss-like\nvary: {buffer.depth: [1]}\n",
-            (),
             "vary.buffer.depth: codesign chooses only DRAM.",
         ),
-        (
-            SPACE,
-            ("--method", "gradient"),
-            "--method gradient: descent has the sizes of Gemminis only; choose",
-        ),
-        (SPACE.replace("local", "layerwise"), (), "search.method: 'layerwise' is not one of 'auto'"),
-        ("base: gemmini-small\nvary: {side: [8]}\nert: x.yaml\n", (), "gemmini-small is a Gemmini"),
+        (SPACE.replace("local", "layerwise"), "search.method: 'layerwise' is not one of 'auto'"),
+        ("base: gemmini-small\nvary: {side: [8]}\nert: x.yaml\n", "gemmini-small is a Gemmini"),
     ],
 )
-def test_a_wrong_space_is_one_line(fadiff, tmp_path, model, text, more, says):
+def test_a_wrong_space_is_one_line(fadiff, tmp_path, model, text, says):
     space = design_space(tmp_path, text)
-    ended = fadiff("codesign", model, "--space", space, "--area", 1, *more, "-q")
+    ended = fadiff("codesign", model, "--space", space, "--area", 1, "-q")
     assert ended.code == 2 and says in ended.err and ended.err.count("\n") == 1
 
 

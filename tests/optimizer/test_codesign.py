@@ -11,8 +11,8 @@ from fadiff.costmodel.target.epa import fit_curve
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer import Settings, optimize
 from fadiff.optimizer.codesign.area import Area
-from fadiff.optimizer.codesign.descent import Codesign
 from fadiff.optimizer.codesign.designs import Gemminis, elaborates
+from fadiff.optimizer.codesign.gemmini_descent import Codesign
 from fadiff.optimizer.codesign.hardware import Hardware
 from fadiff.optimizer.codesign.score import Cost, Found, GemminiScorer, Scored, pareto
 from fadiff.optimizer.codesign.search import SEARCHES, search
