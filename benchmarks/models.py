@@ -34,6 +34,7 @@ from fadiff.emulator.build import build_firmware
 from fadiff.folder import OutputFolder
 from fadiff.pipeline import (
     ModelOptions,
+    Solved,
     TimeloopOptions,
     describe_search,
     front_end_record,
@@ -166,7 +167,7 @@ def run(network: Network, target: Target, count: int, search: SearchOptions, sec
         folder.path.mkdir()
         with seconds.of("emit"):
             document = describe_search(found, front_end_record(vectors, quiet))
-            write_folder(folder, found.schedule, document, vectors, quiet, TimeloopOptions())
+            write_folder(folder, Solved(found.schedule, document, vectors), quiet, TimeloopOptions())
         with seconds.of("verify"):
             report = verify(folder.path)
         with seconds.of("cc"):

@@ -107,7 +107,12 @@ class Drafter:
         """The program of a changed model, with the same ends."""
         before = self.simplified.program
         program = program_of(model, self.weights)
-        return replace(program, states=before.states, float_inputs=before.float_inputs)
+        return replace(
+            program,
+            states=before.states,
+            state_scales=before.state_scales,
+            float_inputs=before.float_inputs,
+        )
 
     def _draft(
         self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""

@@ -152,6 +152,7 @@ def convert(
     cut: Cut = _WHOLE,
     states: Sequence[State] = (),
     guess_states: bool = True,
+    state_scales: Mapping[str, float] | None = None,
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
@@ -176,6 +177,8 @@ def convert(
         states: outputs that are inputs of the next run, by the names in the file; with such a model,
             calibration samples are consecutive steps and need no arrays for states.
         guess_states: find them by name where none is given (`fadiff.converter.read.states`).
+        state_scales: of states that other models of one firmware keep, too, by the input's name: what their
+            integers mean, where that is no finer than this model's own scale.
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`fadiff.converter.rewrites.NAMES`) to leave out.
@@ -212,7 +215,7 @@ def convert(
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales
     samples = data.samples if calibrate else ()
-    program = replace(simplified.program, states=data.states)
+    program = replace(simplified.program, states=data.states, state_scales=state_scales or {})
     if element == "int8" and input_type == "float32":
         states_in = {state.input for state in data.states}
         given = frozenset(v for v in program.inputs if program.is_float(v) and v not in states_in)

@@ -15,6 +15,8 @@ from fadiff.converter.errors import BadInput
 from fadiff.costmodel.schedule.document import StateRecord
 from fadiff.costmodel.target.record import Record
 
+MEMORY_MAP = "memory_map.json"
+"""Its name in a firmware folder; of one of several entries a name of its own."""
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
 
 

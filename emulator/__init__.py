@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fadiff.emulator.params import params_header as params_header
     from fadiff.emulator.report import VerifyReport as VerifyReport
     from fadiff.emulator.verification import verify as verify
+    from fadiff.emulator.verification import verify_entries as verify_entries
 
 _HOME = {
     **dict.fromkeys(
@@ -26,6 +27,7 @@ _HOME = {
     "VerifyReport": "fadiff.emulator.report",
     "params_header": "fadiff.emulator.params",
     "verify": "fadiff.emulator.verification",
+    "verify_entries": "fadiff.emulator.verification",
 }
 
 

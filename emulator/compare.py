@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -12,27 +13,47 @@ from pydantic import BaseModel
 from fadiff.converter.check.reference import MEASURED, UNCLIPPED
 from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 from fadiff.costmodel.target.target import Target
+from fadiff.emitters.memory_map import MEMORY_MAP
 from fadiff.emulator.errors import ExecutionError, FirmwareError
+from fadiff.emulator.machine import Machine
 from fadiff.emulator.run import Firmware, RunResult
 
 
-class Job(BaseModel):
-    """What one worker does with firmware `built` for the library `model`.
+class Program(BaseModel):
+    """What one of the functions of a firmware is compared with: `data` has its models and inputs.
 
-    `vectors` are indices into inputs.npz, `progress` grows a byte for each, `errors` gets what is said.
-    With `states` (ONNX names of outputs and inputs) the vectors are consecutive steps.
+    `states` are ONNX names of outputs and inputs.
+    """
+
+    data: Path
+    map_name: str = MEMORY_MAP
+    states: tuple[tuple[str, str], ...] = ()
+
+
+class Call(NamedTuple):
+    """One run: of a program of the job, on a vector of its inputs.npz."""
+
+    program: int
+    vector: int
+    begins: bool
+    """With states of zero; else with what the call before has left."""
+
+
+class Job(BaseModel):
+    """What one worker does with firmware `built` for the library `model`, call after call.
+
+    `progress` grows a byte for each, `errors` gets what is said.
     """
 
     firmware: Path
     built: Path
     model: Path
-    data: Path
     target: Target
-    vectors: list[int]
+    programs: list[Program]
+    calls: list[Call]
     result: Path
     progress: Path
     errors: Path
-    states: tuple[tuple[str, str], ...] = ()
 
     def done(self) -> int:
         """Vectors finished so far."""
@@ -68,6 +89,7 @@ class TensorDifference:
 class VectorResult:
     """One test vector: differences per tensor the firmware leaves in memory, and what it did."""
 
+    program: int
     vector: int
     differences: tuple[TensorDifference, ...]
     outputs: dict[str, np.ndarray]
@@ -78,6 +100,8 @@ class VectorResult:
     error: str | None = None
 
 
+Kept = dict[str, np.ndarray]
+"""States."""
 FLOAT_TOLERANCE = 1e-5
 """Of float32 targets, relative to the largest magnitude of a tensor: the order of sums differs."""
 
@@ -127,7 +151,9 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
     return open_session(path, session_options(NOT_OPTIMISED))
 
 
-def _require_same_model(job: Job, firmware: Firmware, reference: onnxruntime.InferenceSession) -> None:
+def _require_same_model(
+    job: Job, program: Program, firmware: Firmware, reference: onnxruntime.InferenceSession
+) -> None:
     """Firmware and reference must be of one compilation: then every tensor has the same size in both.
 
     Raises:
@@ -143,7 +169,7 @@ def _require_same_model(job: Job, firmware: Firmware, reference: onnxruntime.Inf
     if ours.keys() != theirs.keys() or missing or sizes:
         differs = next(iter([*missing, *sizes, *(ours.keys() ^ theirs.keys())]))
         raise FirmwareError(
-            f"{job.data / 'reference.onnx'}: not of the model in {job.firmware} ({differs} differs): "
+            f"{program.data / 'reference.onnx'}: not of the model in {job.firmware} ({differs} differs): "
             "the folder mixes two compilations; compile the model again"
         )
 
@@ -173,35 +199,46 @@ def _expected(
     return dict(zip(names, reference.run(names, given), strict=True))
 
 
-def run_job(job: Job) -> list[VectorResult]:
-    """All vectors of one worker; stops at the first broken rule."""
-    firmware = Firmware(job.firmware, job.built, job.target, job.model)
-    reference = _session(job.data / "reference.onnx")
-    quantized = _session(job.data / "quantized.onnx")
-    _require_same_model(job, firmware, reference)
-    tolerance = tolerance_of(job.target)
-    names = [output.name for output in reference.get_outputs()]
-    onnx_names = [output.name for output in quantized.get_outputs()]
-    places = firmware.memory_map.tensors
-    results = []
-    with np.load(job.data / "inputs.npz", allow_pickle=False) as data:
-        inputs = {name: data[name] for name in data.files}
-    states = firmware.memory_map.states
-    kept = {s.input: np.zeros(places[s.input].shape, places[s.input].dtype) for s in states}
-    kept_floats: dict[str, np.ndarray] = {}
-    firmware.reset()
-    for vector in job.vectors:
-        stored = {name: inputs[name][vector, ...] for name in firmware.memory_map.inputs} | kept
-        try:
-            run = firmware.run(stored)
-        except ExecutionError as error:
-            results.append(VectorResult(vector, (), {}, {}, None, str(error)))
-            break
-        expected = _expected(reference, names, stored, run)
-        seen = run.tensors if job.target.element_type == "float32" else expected
-        kept = {s.input: seen[s.output].reshape(kept[s.input].shape) for s in states}
-        floats = {node.name: inputs[f"float:{node.name}"][vector, ...] for node in quantized.get_inputs()}
-        floats |= kept_floats
+class _Compared:
+    """A program of the firmware with what it is compared with."""
+
+    def __init__(self, job: Job, number: int, machine: Machine) -> None:
+        program = job.programs[number]
+        self.number, self.states = number, program.states
+        self.is_float, self.tolerance = job.target.element_type == "float32", tolerance_of(job.target)
+        self.firmware = Firmware(job.firmware, job.built, job.target, machine, program.map_name)
+        self.reference = _session(program.data / "reference.onnx")
+        self.quantized = _session(program.data / "quantized.onnx")
+        _require_same_model(job, program, self.firmware, self.reference)
+        self.names = [output.name for output in self.reference.get_outputs()]
+        with np.load(program.data / "inputs.npz", allow_pickle=False) as data:
+            self.inputs = {name: data[name] for name in data.files}
+
+    def call(self, vector: int, kept: Kept, kept_floats: Kept) -> VectorResult:
+        """Run a vector and compare; `kept` states, by the ONNX names of their inputs, become those after it.
+
+        Args:
+            vector: of the inputs.
+            kept: as the firmware stores them; zero where there are none.
+            kept_floats: those of the quantised model; the inputs' own where there are none.
+
+        Raises:
+            ExecutionError: the program broke a rule.
+        """
+        memory_map = self.firmware.memory_map
+        places = memory_map.tensors
+        stored = {name: self.inputs[name][vector, ...] for name in memory_map.inputs}
+        for state, (_, into) in zip(memory_map.states, self.states, strict=True):
+            place = places[state.input]
+            stored[state.input] = kept.get(into, np.zeros(place.shape, place.dtype)).reshape(place.shape)
+        run = self.firmware.run(stored)
+        expected = _expected(self.reference, self.names, stored, run)
+        seen = run.tensors if self.is_float else expected
+        kept |= {into: seen[s.output] for s, (_, into) in zip(memory_map.states, self.states, strict=True)}
+        floats = {
+            node.name: kept_floats.get(node.name, self.inputs[f"float:{node.name}"][vector, ...])
+            for node in self.quantized.get_inputs()
+        }
         differences = tuple(
             difference(
                 name,
@@ -209,17 +246,37 @@ def run_job(job: Job) -> list[VectorResult]:
                 expected[name],
                 run.tensors[name],
                 run.absent.get(name),
-                tolerance,
+                self.tolerance,
                 float(expected.get(UNCLIPPED + name, 0.0)),
             )
-            for name in names
+            for name in self.names
             if name in run.tensors
         )
-        outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
+        outputs = {name: run.tensors[name] for name in memory_map.outputs}
         slim = RunResult({}, run.layers, run.counts)
-        onnx_outputs = dict(zip(onnx_names, quantized.run(onnx_names, floats), strict=True))
-        kept_floats = {into: onnx_outputs[output] for output, into in job.states}
-        results.append(VectorResult(vector, differences, outputs, onnx_outputs, slim))
+        onnx_names = [output.name for output in self.quantized.get_outputs()]
+        onnx_outputs = dict(zip(onnx_names, self.quantized.run(onnx_names, floats), strict=True))
+        kept_floats |= {into: onnx_outputs[output] for output, into in self.states}
+        return VectorResult(self.number, vector, differences, outputs, onnx_outputs, slim)
+
+
+def run_job(job: Job) -> list[VectorResult]:
+    """All calls of one worker; stops at the first broken rule."""
+    machine = Machine(job.target, model=job.model)
+    programs = [_Compared(job, number, machine) for number in range(len(job.programs))]
+    kept: Kept = {}
+    kept_floats: Kept = {}
+    results = []
+    for number, vector, begins in job.calls:
+        if begins:
+            kept.clear()
+            kept_floats.clear()
+            programs[number].firmware.reset()
+        try:
+            results.append(programs[number].call(vector, kept, kept_floats))
+        except ExecutionError as error:
+            results.append(VectorResult(number, vector, (), {}, {}, None, str(error)))
+            break
         with job.progress.open("ab") as progress:
             progress.write(b".")
     return results

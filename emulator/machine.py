@@ -191,7 +191,7 @@ class Machine:
         self._types = (np.float32, np.float32) if target.element_type == "float32" else (np.int8, np.int32)
         if self._lib.fadiff_configure(ctypes.byref(_config(target, check_regions))):
             raise ExecutionError(self.error or "the functional model refused the target")
-        self._lib.fadiff_clear_regions()
+        self.clear_regions()
 
     @property
     def error(self) -> str | None:
@@ -215,6 +215,10 @@ class Machine:
     def reset(self) -> None:
         """Clear memories, counts and error."""
         self._lib.fadiff_reset()
+
+    def clear_regions(self) -> None:
+        """Forget the regions that were added."""
+        self._lib.fadiff_clear_regions()
 
     def add_region(self, layer: int, name: str, address: int, size: int, role: str, memory: str) -> int:
         """DRAM that a layer may touch; the regions of one layer are added one after the other."""

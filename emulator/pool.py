@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fadiff.costmodel.target.target import Target
 from fadiff.emulator.build import library
-from fadiff.emulator.compare import Job, VectorResult
+from fadiff.emulator.compare import Call, Job, Program, VectorResult
 from fadiff.emulator.errors import EmulatorError
 
 WORKERS = 2
@@ -23,7 +23,6 @@ ALONE = 10e6
 """Predicted cycles of all vectors that one process is done with before another would have started."""
 
 Progress = Callable[[str], None]
-States = tuple[tuple[str, str], ...]
 
 
 class _Worker:
@@ -116,19 +115,18 @@ def _last_line(said: bytes) -> str:
     return lines[-1] if lines else "the firmware did not run"
 
 
-def run_vectors(
-    folder: Path,
+def run_calls(
+    firmware: Path,
     target: Target,
     built: Path,
     scratch: Path,
-    count: int,
+    programs: Sequence[Program],
+    calls: Sequence[Call],
     time_limit: float,
     say: Progress,
     cycles: float,
-    states: States = (),
 ) -> list[VectorResult]:
-    """Run test vectors 0..count-1, of `cycles` each, of a compile output on its built firmware; with states
-    (ONNX names of outputs and inputs) one after the other.
+    """Run test vectors, of `cycles` all together, on built firmware; with states or several programs in turn.
 
     Firmware that breaks a rule, crashes or does not finish gives a result with `error` set.
 
@@ -136,19 +134,19 @@ def run_vectors(
         EmulatorError: the firmware or its verification data cannot be used.
     """
     deadline = time.monotonic() + time_limit
-    number_of_workers = 1 if states or count * cycles < ALONE else min(WORKERS, count)
+    count, chained = len(calls), len(programs) > 1 or any(program.states for program in programs)
+    number_of_workers = 1 if chained or cycles < ALONE else min(WORKERS, count)
     jobs = [
         Job(
-            firmware=(folder / "firmware").resolve(),
+            firmware=firmware.resolve(),
             built=built.resolve(),
             model=library(),
-            data=(folder / "verify").resolve(),
             target=target,
-            vectors=list(range(number, count, number_of_workers)),
+            programs=list(programs),
+            calls=list(calls[number::number_of_workers]),
             result=(scratch / f"result{number}.pickle").resolve(),
             progress=(scratch / f"progress{number}").resolve(),
             errors=(scratch / f"errors{number}").resolve(),
-            states=states,
         )
         for number in range(number_of_workers)
     ]
@@ -173,8 +171,21 @@ def run_vectors(
     finally:
         for worker, _ in running.values():
             worker.stop()
-    return sorted(results, key=lambda result: result.vector)
+    return sorted(results, key=lambda result: (result.program, result.vector))
+
+
+def calls_of(counts: Sequence[int]) -> list[Call]:
+    """Of programs with so many vectors each: run after run, each of one vector of the first and of as many of
+    every other as it has more; one program alone goes on."""
+    runs = counts[0] if len(counts) > 1 else 1
+    return [
+        Call(program, vector, not program and vector == run * (count // runs))
+        for run in range(runs)
+        for program, count in enumerate(counts)
+        for vector in range(run * (count // runs), (run + 1) * (count // runs))
+    ]
+>>>>>>> f8c148d4 (Several entries, one firmware: prefill and decode share weights, arena and states of one scale; calibrated, verified and run in turn)
 
 
 def _failed(message: str) -> VectorResult:
-    return VectorResult(0, (), {}, {}, None, message)
+    return VectorResult(0, 0, (), {}, {}, None, message)

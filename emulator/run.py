@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from fadiff.costmodel.target.target import Target
-from fadiff.emitters.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
+from fadiff.emitters.memory_map import (
+    MEMORY_MAP,
+    LayerPlace,
+    MemoryMap,
+    Region,
+    TensorPlace,
+    Tile,
+    read_memory_map,
+)
 from fadiff.emulator.errors import ExecutionError, FirmwareError
 from fadiff.emulator.machine import Counts, Machine
 
@@ -56,22 +64,30 @@ class RunResult:
 
 
 class Firmware:
-    """Emitted firmware, loaded.  One at a time per process.
+    """Emitted firmware, loaded: one entry of it, where it has several.  On one machine at a time per process.
 
     Args:
         folder: The firmware folder, for its memory map.
         built: Shared object from `fadiff.emulator.build.build_firmware`.
         target: What the firmware was emitted for.
-        model: The functional model that the firmware is linked to; None: `fadiff.emulator.build.library()`.
+        machine: That of other entries, which run on it in turn; None: a new one.
+        map_name: The file of the memory map.
 
     Raises:
         MemoryMapError: the memory map is unusable.
         FirmwareError: a symbol is missing.
     """
 
-    def __init__(self, folder: Path, built: Path, target: Target, model: Path | None = None) -> None:
-        self.memory_map: MemoryMap = read_memory_map(folder / "memory_map.json")
-        self._machine = Machine(target, model=model)
+    def __init__(
+        self,
+        folder: Path,
+        built: Path,
+        target: Target,
+        machine: Machine | None = None,
+        map_name: str = MEMORY_MAP,
+    ) -> None:
+        self.memory_map: MemoryMap = read_memory_map(folder / map_name)
+        self._machine = machine or Machine(target)
         self._lib = ctypes.CDLL(str(built))
         symbols = self.memory_map.symbols
         self._bases: dict[tuple[str, int], int] = {}
@@ -85,10 +101,7 @@ class Firmware:
                 self._bases[name, 0] = self._address(symbol.name)
         self._inputs = self._arguments("input", self.memory_map.inputs)
         self._outputs = self._arguments("output", self.memory_map.outputs)
-        self._regions = [
-            [(region, self._add_region(index, region)) for region in layer.regions]
-            for index, layer in enumerate(self.memory_map.layers)
-        ]
+        self._regions: list[list[tuple[Region, int]]] = []
         self._run = getattr(self._lib, f"{self.memory_map.model}_run")
         self._run.restype = ctypes.c_int
         self._set_hook = getattr(self._lib, f"{self.memory_map.model}_set_hook")
@@ -98,7 +111,8 @@ class Firmware:
     def reset(self) -> None:
         """Set the states of the program to zero."""
         if self.memory_map.states:
-            reset = getattr(self._lib, f"{self.memory_map.model}_reset")
+            owner = self.memory_map.symbols.state.name.removesuffix("_state")
+            reset = getattr(self._lib, f"{owner}_reset")
             reset.restype = None
             reset()
 
@@ -117,6 +131,11 @@ class Firmware:
             if size := getattr(self.memory_map.symbols, kind).bytes:
                 ctypes.memset(self._bases[kind, 0], _POISON, size)
         machine = self._machine
+        machine.clear_regions()
+        self._regions = [
+            [(region, self._add_region(index, region)) for region in layer.regions]
+            for index, layer in enumerate(self.memory_map.layers)
+        ]
         machine.reset()
         observer = _Observer(self)
         hook = _HOOK(observer.observe)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -17,11 +18,11 @@ from fadiff.converter.ir.graph import Tensor
 from fadiff.converter.scratch_folder import scratch_folder
 from fadiff.costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from fadiff.costmodel.schedule.serialize import graph_from_document, read_document
-from fadiff.emitters.memory_map import LayerPlace, read_memory_map
+from fadiff.emitters.memory_map import MEMORY_MAP, LayerPlace, MemoryMap, read_memory_map
 from fadiff.emulator.build import build_firmware
-from fadiff.emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
+from fadiff.emulator.compare import Mismatch, Program, TensorDifference, VectorResult, tolerance_of
 from fadiff.emulator.errors import FirmwareError
-from fadiff.emulator.pool import Progress, prepare, run_vectors
+from fadiff.emulator.pool import Progress, calls_of, prepare, run_calls
 from fadiff.emulator.report import Both, LayerReport, Measured, OutputNoise, Predicted, VerifyReport
 from fadiff.emulator.run import LayerRun
 
@@ -54,33 +55,109 @@ def verify(
         NoCompilerError: none is installed.
         BuildError: the C does not compile without warnings.
     """
-    say = progress or (lambda _: None)
-    document = read_document(folder / "schedule.json")
-    data, firmware = folder / "verify", folder / "firmware"
+    (report,) = _verify(folder / "firmware", {folder: MEMORY_MAP}, progress, vectors, time_limit)
+    return report
+
+
+def verify_entries(
+    firmware: Path,
+    entries: Mapping[Path, str],
+    *,
+    progress: Progress | None = None,
+    time_limit: float = TIME_LIMIT,
+) -> list[VerifyReport]:
+    """The same of several entries of one firmware, in turn as a run calls them: each goes on with the states
+    that the one before has left, the first begins with zeros.
+
+    Args:
+        firmware: Folder of the program.
+        entries: Folders of the entries with the name of each one's memory map, in the order of a run.
+        progress: Called with a line of text now and then.
+        time_limit: Seconds that all vectors may take together.
+
+    Raises:
+        FirmwareError, MemoryMapError, NoCompilerError, BuildError: as for `verify`.
+    """
+    return _verify(firmware, entries, progress, None, time_limit)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the folder of an entry holds."""
+
+    folder: Path
+    document: ScheduleDocument
+    map_name: str
+    memory_map: MemoryMap
+
+    @property
+    def data(self) -> Path:
+        """What it is compared with."""
+        return self.folder / "verify"
+
+    @cached_property
+    def count(self) -> int:
+        """Its test vectors."""
+        return _vector_count(self.data / "inputs.npz", self.memory_map.inputs)
+
+    @property
+    def program(self) -> Program:
+        """For a worker."""
+        return Program(data=self.data.resolve(), map_name=self.map_name, states=_states(self.document))
+
+
+def _entry(folder: Path, firmware: Path, map_name: str) -> _Entry:
+    """Read and checked."""
+    document, data = read_document(folder / "schedule.json"), folder / "verify"
     for name in ("reference.onnx", "quantized.onnx", "inputs.npz", "float_outputs.npz"):
         _require(data / name)
-    _require(firmware / "memory_map.json")
-    memory_map = read_memory_map(firmware / "memory_map.json")
-    weights = ("_weights.S", "_weights.bin") if memory_map.symbols.weights.bytes else ()
-    for ending in (".c", ".h", *weights):
-        _require(firmware / f"{memory_map.model}{ending}")
+    _require(firmware / map_name)
+    memory_map = read_memory_map(firmware / map_name)
+    weights = memory_map.symbols.weights
+    files = (f"{weights.name}.S", f"{weights.name}.bin") if weights.bytes else ()
+    for file in (f"{memory_map.model}.c", f"{memory_map.model}.h", *files):
+        _require(firmware / file)
     named = [layer.name for layer in document.layers]
     if sorted(named) != sorted(place.name for place in memory_map.layers):
         raise FirmwareError(
-            f"{folder / 'schedule.json'}: its layers are not those of {firmware / 'memory_map.json'}: "
+            f"{folder / 'schedule.json'}: its layers are not those of {firmware / map_name}: "
             "the folder mixes two compilations; compile the model again"
         )
-    available = _vector_count(data / "inputs.npz", memory_map.inputs)
-    count = available if vectors is None else max(1, min(vectors, available))
+    return _Entry(folder, document, map_name, memory_map)
+
+
+def _verify(
+    firmware: Path,
+    folders: Mapping[Path, str],
+    progress: Progress | None,
+    vectors: int | None,
+    time_limit: float,
+) -> list[VerifyReport]:
+    """A report of each entry."""
+    say = progress or (lambda _: None)
+    entries = [_entry(folder, firmware, map_name) for folder, map_name in folders.items()]
+    target = entries[0].document.target
+    calls = calls_of([entry.count for entry in entries])
+    if vectors is not None:
+        calls = calls[: max(1, vectors)]
     with scratch_folder() as scratch:
         say("building the functional model and the firmware")
         prepare()
-        built = build_firmware(firmware, document.target, scratch)
-        say(f"running {count} test vectors")
-        cycles = document.totals.clock_cycles or document.totals.latency_cycles
-        states = _states(document)
-        results = run_vectors(folder, document.target, built, scratch, count, time_limit, say, cycles, states)
-    return _report(document, memory_map.layers, results, data)
+        built = build_firmware(firmware, target, scratch)
+        say(f"running {len(calls)} test vectors")
+        totals = [entry.document.totals for entry in entries]
+        cycles = sum(totals[c.program].clock_cycles or totals[c.program].latency_cycles for c in calls)
+        programs = [entry.program for entry in entries]
+        results = run_calls(firmware, target, built, scratch, programs, calls, time_limit, say, cycles)
+    return [
+        _report(
+            entry.document,
+            entry.memory_map.layers,
+            [result for result in results if result.program == number or result.error],
+            entry.data,
+        )
+        for number, entry in enumerate(entries)
+    ]
 
 
 def _require(path: Path) -> None:

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from fadiff.costmodel.target.target import TargetError as TargetError
     from fadiff.costmodel.target.target import load_target as load_target
     from fadiff.emulator import VerifyReport as VerifyReport
+    from fadiff.entries import EntriesResult as EntriesResult
+    from fadiff.entries import Entry as Entry
+    from fadiff.entries import compile_entries as compile_entries
     from fadiff.errors import InputError as InputError
     from fadiff.optimizer import SearchResult as SearchResult
     from fadiff.optimizer import optimize as optimize
@@ -90,6 +93,7 @@ _NAMES = {
     "fadiff.costmodel.target.params_header": ("target_from_header",),
     "fadiff.costmodel.target.target": ("Target", "TargetError", "load_target"),
     "fadiff.emulator": ("VerifyReport",),
+    "fadiff.entries": ("EntriesResult", "Entry", "compile_entries"),
     "fadiff.errors": ("InputError",),
     "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile", "verify"),
     "fadiff.predictor": ("Predictor", "load"),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fadiff.emulator.report import VerifyReport
 
 SCHEDULE = "schedule.json"
+ENTRIES = "entries.json"
+MEMORY_MAP = "memory_map.json"
 Model = TypeVar("Model", bound="BaseModel")
 
 
@@ -28,11 +30,13 @@ class OutputFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.entry = path.name if path.name in entry_names(path.parent) else ""
+        """Its name, where it is one of several entries of a firmware."""
         self.schedule = path / SCHEDULE
         """The whole decision."""
         self.target = path / "target.yaml"
         """The hardware as a target file."""
-        self.firmware = path / "firmware"
+        self.firmware = (path.parent if self.entry else path) / "firmware"
         """C sources, weights and memory map; absent for the dosa profile."""
         self.timeloop = path / "timeloop"
         """Architecture, problems and mappings."""
@@ -74,8 +78,13 @@ class OutputFolder:
         """What the firmware keeps where, None where there is none; MemoryMapError where it is damaged."""
         from fadiff.emitters.memory_map import read_memory_map
 
-        path = self.firmware / "memory_map.json"
+        path = self.firmware / self.map_name
         return read_memory_map(path) if path.is_file() else None
+
+    @property
+    def map_name(self) -> str:
+        """The file of the memory map among those of the firmware."""
+        return f"{self.entry}.{MEMORY_MAP}" if self.entry else MEMORY_MAP
 
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
@@ -94,8 +103,23 @@ class OutputFolder:
         return self.report
 
 
+def entry_names(path: Path) -> tuple[str, ...]:
+    """The entries of the firmware in an output folder, by the folders that they have in it; none: it has one
+    function, or is no output folder."""
+    try:
+        names = (_json(path / ENTRIES) or {}).get("entries", [])
+    except (BadInput, OSError):
+        return ()
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
 def obstacle_to_deleting(path: Path) -> str:
     """Why a folder may hold what `fadiff compile` did not write, nothing where it is ours."""
+    if entries := entry_names(path):
+        common = {*entries, ENTRIES, "firmware", "report.html"}
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in common)
+        found = (obstacle_to_deleting(path / name) for name in entries if (path / name).is_dir())
+        return f"{printable(others[0])} is none of its files" if others else next(filter(None, found), "")
     ours = OutputFolder(path)
     try:
         content = _json(ours.schedule) or {}

@@ -25,11 +25,14 @@ def compare_with_file(vectors: TestVectors) -> str:
     options.intra_op_num_threads = 0  # all cores
     try:  # (of opset 21 on this optimiser makes what ONNX Runtime 1.31 refuses)
         runtime = open_session(model, options, ["MatMulAddFusion"])
-        theirs = run_vectors(runtime, vectors.onnx_inputs, states=onnx_states(conversion.graph))
+        states = onnx_states(conversion.graph)
+        theirs = run_vectors(runtime, vectors.onnx_inputs, states=states, length=vectors.length)
     except Exception as error:  # operators that only their own tool runs, integer inputs
         return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"
     session = reference_session(integer_reference(conversion.graph))
-    stored = run_vectors(session, vectors.stored_inputs, states=conversion.graph.states)
+    stored = run_vectors(
+        session, vectors.stored_inputs, states=conversion.graph.states, length=vectors.length
+    )
     ratios, top1 = [], []
     for name in conversion.graph.results:
         onnx_name = conversion.graph.tensors[name].onnx_name

@@ -50,9 +50,12 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
         floats = run_floats(conversion, inputs, names)
     else:  # (all of them are written to the folder, too)
         floats = {name: array[:count] for name, array in vectors.float_outputs.items()}
-    chain = graph.states if kind != "calibration" or conversion.consecutive else ()
-    stored = stored_inputs(graph, inputs)
-    found = run_vectors(reference, stored, outputs, chain)
+    chain, length = graph.states, vectors.length
+    if kind != "calibration":
+        stored = {name: array[:count] for name, array in vectors.stored_inputs.items()}
+    else:
+        stored, length = stored_inputs(graph, inputs), 0 if conversion.consecutive else 1
+    found = run_vectors(reference, stored, outputs, chain, length=length)
     program = program_of(conversion.float_model, conversion.float_weights)
     records = []
     for output, name in zip(outputs, names, strict=True):

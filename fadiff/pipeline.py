@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
@@ -46,7 +45,8 @@ class ModelOptions:
 
     quantize: Quantize = "auto"
     calibration: str | Path | Batches | None = None
-    """An .npz file, or batches: a list, a generator or a DataLoader of arrays, by input name or in order."""
+    """An .npz file, or batches: a list, a generator or a DataLoader of arrays, by input name or in order; an
+    empty tuple: none, whatever lies beside the model."""
     test_inputs: str | Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     inputs: Sequence[str] = ()
@@ -144,9 +144,8 @@ def compile(
         TypeError: a keyword that neither of them has.
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
-    from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
-    from fadiff.realised import conversion_as_recorded
-    from fadiff.search import SearchOptions, decide
+    from fadiff.costmodel.schedule.serialize import read_document
+    from fadiff.search import SearchOptions
 
     out = Path(out)
     console = console or Console(verbosity=-1)
@@ -160,31 +159,60 @@ def compile(
         hardware = given.target if given else as_target(target)
         conversion = read_model(file, hardware, reading, console)
         realise = realiser(conversion, file, reading, console)
-        vectors = realise.vectors  # a file that does not fit is refused before searching
-        for warning in vectors.warnings:
+        for warning in realise.vectors.warnings:  # a file that does not fit is refused before searching
             console.warn(warning)
         if given is None:
-            realised = realise(hardware, search)
-            searched = replace(realised.conversion, graph=realised.graph)
-            conversion, found = decide(searched, hardware, search, max_dram_bytes, console)
-            # with the search's notes; layers of the same bits are checked against those that they replace
-            conversion = replace(conversion, graph=realised.conversion.graph)
-            decision, described = found.schedule, partial(describe_search, found)
+            solved = solve(realise, hardware, search, max_dram_bytes, console)
         else:
-            realised = conversion_as_recorded(conversion, given)
-            conversion = realised.conversion
-            with naming(str(schedule)):
-                decision = schedule_from_document(given, realised.graph)
-            described = partial(_describe_given, given, decision)
-        vectors = replace(vectors, conversion=conversion)
-        record = front_end_record(vectors, console).model_copy(update={"realised": realised.records})
-        document = described(record)
+            solved = _as_given(realise, given, str(schedule), console)
         folder = OutputFolder(work)
-        write_folder(folder, decision, document, vectors, console, timeloop or TimeloopOptions())
+        write_folder(folder, solved, console, timeloop or TimeloopOptions())
         report = _verify_new(folder, console) if verify else None
         if report is None:
             folder.refresh_report()
-    return CompileResult(out, document, report)
+    return CompileResult(out, solved.document, report)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A model with its schedule, what is to be said of it, and what its program is compared with."""
+
+    schedule: Schedule
+    document: ScheduleDocument
+    vectors: TestVectors
+
+
+def solve(
+    realise: Realiser, target: Target, search: SearchOptions, max_dram_bytes: DramLimit, console: Console
+) -> Solved:
+    """Search the schedule of a converted model.
+
+    Raises:
+        InputError, ScheduleError: the method cannot search these rules, or nothing is legal.
+    """
+    from fadiff.search import decide
+
+    realised = realise(target, search)
+    searched = replace(realised.conversion, graph=realised.graph)
+    conversion, found = decide(searched, target, search, max_dram_bytes, console)
+    # with the search's notes; layers of the same bits are checked against those that they replace
+    conversion = replace(conversion, graph=realised.conversion.graph)
+    vectors = replace(realise.vectors, conversion=conversion)
+    record = front_end_record(vectors, console).model_copy(update={"realised": realised.records})
+    return Solved(found.schedule, describe_search(found, record), vectors)
+
+
+def _as_given(realise: Realiser, given: ScheduleDocument, file: str, console: Console) -> Solved:
+    """A converted model with the schedule of a file."""
+    from fadiff.costmodel.schedule.serialize import schedule_from_document
+    from fadiff.realised import conversion_as_recorded
+
+    realised = conversion_as_recorded(realise.conversion, given)
+    with naming(file):
+        schedule = schedule_from_document(given, realised.graph)
+    vectors = replace(realise.vectors, conversion=realised.conversion)
+    record = front_end_record(vectors, console).model_copy(update={"realised": realised.records})
+    return Solved(schedule, _describe_given(given, schedule, record), vectors)
 
 
 Options = TypeVar("Options", bound="ModelOptions | Settings")
@@ -225,10 +253,18 @@ def as_target(target: str | Path | Target) -> Target:
     return target_from_header(target) if str(target).endswith(".h") else load_target(target)
 
 
-def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
+def read_model(
+    model: Path,
+    target: Target,
+    reading: ModelOptions,
+    console: Console,
+    state_scales: Mapping[str, float] | None = None,
+) -> Conversion:
     """Convert the model for the element type of `target`; warnings and notes go to the console."""
     with console.stage(f"converting {model.name}"):
-        conversion = convert_with(model, reading, console, element=target.element_type)
+        conversion = convert_with(
+            model, reading, console, element=target.element_type, state_scales=state_scales
+        )
     for warning in conversion.warnings:
         console.warn(warning)
     for note in conversion.notes:
@@ -243,13 +279,14 @@ def convert_with(
     *,
     element: ElementType = "int8",
     calibrate: bool = True,
+    state_scales: Mapping[str, float] | None = None,
 ) -> Conversion:
-    """Convert an ONNX file as the options say."""
+    """Convert an ONNX file as the options say; `state_scales` are those of states that others keep, too."""
     from fadiff.batches import samples_of
     from fadiff.converter import Cut, State, convert
 
     given = reading.calibration
-    if given is not None and not isinstance(given, str | Path):
+    if given is not None and given != () and not isinstance(given, str | Path):
         given = samples_of(given, model, reading.inputs, reading.dims)
     return convert(
         model,
@@ -260,6 +297,7 @@ def convert_with(
         cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
         states=[State(*pair) for pair in _pairs(reading.states)],
         guess_states=reading.guess_states,
+        state_scales=state_scales,
         calibrate=calibrate,
         without=reading.without,
         keep_float=[name for name in _kept_names(reading) if name != AUTO],
@@ -392,39 +430,41 @@ def describe_search(found: SearchResult, conversion: ConversionRecord | None = N
 
 
 def write_folder(
-    folder: OutputFolder,
-    schedule: Schedule,
-    document: ScheduleDocument,
-    vectors: TestVectors,
-    console: Console,
-    timeloop_options: TimeloopOptions,
+    folder: OutputFolder, solved: Solved, console: Console, timeloop_options: TimeloopOptions
 ) -> None:
     """schedule.json, Timeloop files and, if it is executable, firmware with its verification data."""
-    from fadiff.costmodel.schedule.serialize import write_document
-    from fadiff.costmodel.target.target import target_yaml
-    from fadiff.emitters import timeloop
-    from fadiff.emitters.layers_csv import layers_csv
-
-    write_document(document, folder.schedule)
-    folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
-    folder.table.write_text(layers_csv(document), encoding="utf-8")
-    with console.stage("writing Timeloop files"):
-        timeloop.emit(schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
-    if not document.is_executable:
+    write_records(folder, solved, console, timeloop_options)
+    if not solved.document.is_executable:
         return
     from fadiff.emitters import gemmini
     from fadiff.vectors import write_vectors
 
     with console.stage("writing firmware"):
-        first, later = write_vectors(folder.verification_data, vectors)
+        first, later = write_vectors(folder.verification_data, solved.vectors)
         gemmini.emit(
-            schedule,
-            model_name=schedule.graph.name,
+            solved.schedule,
+            model_name=solved.schedule.graph.name,
             out_dir=folder.firmware,
             test_vectors=first,
             later_steps=later,
-            generator=document.generator,
+            generator=solved.document.generator,
         )
+
+
+def write_records(
+    folder: OutputFolder, solved: Solved, console: Console, timeloop_options: TimeloopOptions
+) -> None:
+    """schedule.json, target, table of layers and Timeloop files."""
+    from fadiff.costmodel.schedule.serialize import write_document
+    from fadiff.costmodel.target.target import target_yaml
+    from fadiff.emitters import timeloop
+    from fadiff.emitters.layers_csv import layers_csv
+
+    write_document(solved.document, folder.schedule)
+    folder.target.write_text(target_yaml(solved.schedule.target), encoding="utf-8")
+    folder.table.write_text(layers_csv(solved.document), encoding="utf-8")
+    with console.stage("writing Timeloop files"):
+        timeloop.emit(solved.schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
 
 
 def _verify_new(folder: OutputFolder, console: Console) -> VerifyReport:
@@ -453,6 +493,8 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
     from fadiff.emulator import verify as verified
 
     document = folder.document
+    if folder.entry:
+        raise InputError(f"{folder.path}: an entry of {folder.path.parent}: verify that, as a whole")
     if not document.is_executable:
         raise InputError(
             f"{folder.path}: holds no C (profile {document.profile}, fusion model {document.fusion_model}): "
@@ -460,9 +502,14 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
         )
     with console.stage("verifying"):
         report = verified(folder.path, progress=console.update)
+    keep_report(folder, report, console)
+    return report
+
+
+def keep_report(folder: OutputFolder, report: VerifyReport, console: Console) -> None:
+    """Write what was measured into the folder; a warning where that cannot be."""
     try:
         folder.verification.write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
         folder.refresh_report()
     except OSError as error:
         console.warn(f"the result is not kept in the folder: {one_line(error)}")
-    return report

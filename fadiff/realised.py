@@ -60,6 +60,8 @@ class Realiser:
     console: Console
     test_inputs: Path | None = None
     """What a verdict judges by; None: the samples that calibrated."""
+    given: TestVectors | None = None
+    """Vectors that were made before, instead of that file."""
     _known: dict[object, Mapping[str, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -69,6 +71,8 @@ class Realiser:
         Raises:
             InputError, ModelError: the model has no inputs, or the file does not fit them.
         """
+        if self.given is not None:
+            return self.given
         return make_vectors(self.conversion, self.test_inputs, seed=0)
 
     def __call__(self, target: Target, search: SearchOptions) -> RealisedModel:

@@ -43,6 +43,8 @@ class TestVectors:
     stored_inputs: Arrays
     given: bool = False
     """By the user, not drawn at random."""
+    length: int = 0
+    """With states: vectors of a sequence, the first of which brings the states itself; 0: all are one."""
     warnings: tuple[str, ...] = ()
     """Of the user's file: arrays that are not used, numbers that calibration has seen nothing like."""
 
@@ -73,7 +75,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     if file is None:
         inputs = _random(conversion, seed)
     else:
-        inputs = read_inputs(file, "test inputs", _argument_shapes(conversion))
+        inputs = read_inputs(file, "test inputs", argument_shapes(conversion))
         warnings = (*_unused(file, conversion), *_unlike_calibration(file, conversion, inputs))
     if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
@@ -148,7 +150,7 @@ def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict
     outputs = vectors.float_outputs
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
     states = graph.states
-    count = min(_DEVICE_STEPS, vectors.count) if states else 1
+    count = min(_DEVICE_STEPS, vectors.length or vectors.count) if states else 1
     first = {name: array[:count] for name, array in vectors.stored_inputs.items()}
     if is_float:
         named = {name: outputs[onnx_name(graph, name)][:count] for name in graph.results}
@@ -203,9 +205,11 @@ def run_vectors(
     outputs: Sequence[str] = (),
     states: Sequence[State] = (),
     progress: Callable[[str], None] = lambda _: None,
+    length: int = 0,
 ) -> dict[str, np.ndarray]:
     """Run a model in ONNX Runtime once per vector; outputs (all by default) by name, stacked along a new
-    first axis.  With states, inputs of which only the first vector counts, one step after the other."""
+    first axis.  With states, inputs of which only the first vector of `length` (0: all) counts, one step
+    after the other."""
     names = list(outputs) or [output.name for output in runtime.get_outputs()]
     fetched = list(dict.fromkeys([*names, *(state.output for state in states)]))
 
@@ -214,7 +218,7 @@ def run_vectors(
 
     count = len(next(iter(inputs.values())))
     runs = []
-    for _, found in chained(run, (nth(inputs, i) for i in range(count)), states):
+    for _, found in chained(run, (nth(inputs, i) for i in range(count)), states, length):
         runs.append(found)
         progress(f"sample {len(runs)} of {count}")
     return {name: np.stack([found[name] for found in runs]) for name in names}
@@ -232,7 +236,8 @@ def onnx_states(graph: Graph) -> tuple[State, ...]:
     )
 
 
-def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+def input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and type of every input of the float model."""
     model = conversion.float_model
     constants = {tensor.name for tensor in model.graph.initializer} | set(conversion.float_weights)
     return {
@@ -245,21 +250,22 @@ def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np
     }
 
 
-def _argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+def argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Those of the inputs that a run is given: all but states."""
     kept = {state.input for state in onnx_states(conversion.graph)}
-    return {name: entry for name, entry in _input_shapes(conversion).items() if name not in kept}
+    return {name: entry for name, entry in input_shapes(conversion).items() if name not in kept}
 
 
 def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray]:
     """The inputs with the states that the float model reaches."""
     from fadiff.converter.read.states import in_sequence
 
-    shapes = {name: entry for name, entry in _input_shapes(conversion).items() if name not in inputs}
+    shapes = {name: entry for name, entry in input_shapes(conversion).items() if name not in inputs}
     count = len(next(iter(inputs.values())))
     steps = [nth(inputs, i) for i in range(count)]
     model, weights = conversion.float_model, conversion.float_weights
     found = in_sequence(model, weights, shapes, steps, onnx_states(conversion.graph))
-    return {name: np.stack([step[name] for step in found]) for name in _input_shapes(conversion)}
+    return {name: np.stack([step[name] for step in found]) for name in input_shapes(conversion)}
 
 
 def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
@@ -268,5 +274,5 @@ def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
     generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
     return {
         name: random_input(generator, (DEFAULT_COUNT, *shape), dtype, conversion.spans.get(name))
-        for name, (shape, dtype) in _argument_shapes(conversion).items()
+        for name, (shape, dtype) in argument_shapes(conversion).items()
     }

@@ -213,6 +213,65 @@ def static_cache(path: Path, spelling: str) -> Path:
     return path
 
 
+VOCABULARY = 24
+
+
+def language_model(path: Path) -> Path:
+    """Tokens [1, seq] at `position` [seq] to logits, with a cache of TOKENS rows that they are written to.
+
+    One file for prompts of any length and for steps.
+    """
+    width = HEADS * SIZE
+    nodes = [
+        helper.make_node("Gather", ["embedding", "tokens"], ["embedded"], "embed"),
+        helper.make_node("Gather", ["places", "position"], ["placed"], "place"),
+        helper.make_node("Add", ["embedded", "placed"], ["x"], "begin"),
+    ]
+    for name in ("query", "key", "value"):
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w_{name}"], [f"{name}_rows"], f"project_{name}"),
+            helper.make_node("Reshape", [f"{name}_rows", "split"], [f"{name}_parts"], f"split_{name}"),
+            helper.make_node("Transpose", [f"{name}_parts"], [name], f"heads_{name}", perm=[0, 2, 1, 3]),
+        ]
+    for name in ("key", "value"):
+        nodes += _written("scatter_nd", f"past_{name}", name, f"present_{name}")
+    nodes += [
+        helper.make_node("Transpose", ["present_key"], ["turned"], "turn", perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["query", "turned"], ["scores"], "compare"),
+        helper.make_node("Unsqueeze", ["position", "last"], ["newest"], "column"),
+        helper.make_node("LessOrEqual", ["numbers", "newest"], ["seen"], "until_now"),
+        helper.make_node("Where", ["seen", "scores", "lowest"], ["masked"], "mask"),
+        helper.make_node("Softmax", ["masked"], ["p"], "softmax"),
+        helper.make_node("MatMul", ["p", "present_value"], ["mixed"], "mix"),
+        helper.make_node("Transpose", ["mixed"], ["together"], "join", perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["together", "joined"], ["a"], "rows"),
+        helper.make_node("Add", ["a", "x"], ["y"], "skip"),
+        helper.make_node("MatMul", ["y", "read"], ["logits"], "read_out"),
+    ]
+    constants = {
+        "embedding": plain_weights(0, VOCABULARY, width),
+        "places": plain_weights(1, TOKENS, width),
+        **{f"w_{n}": _weights(i, width, width, sums=width) for i, n in enumerate(("query", "key", "value"))},
+        "read": _weights(3, width, VOCABULARY, sums=width),
+        "split": np.array([1, -1, HEADS, SIZE], np.int64),
+        "joined": np.array([1, -1, width], np.int64),
+        "last": np.array([1], np.int64),
+        "numbers": np.arange(TOKENS),
+        "lowest": np.float32(-1e9),
+    }
+    cache = (1, HEADS, TOKENS, SIZE)
+    model = model_of(
+        nodes,
+        {"past_key": cache, "past_value": cache},
+        {"logits": None, "present_key": cache, "present_value": cache},
+        constants,
+    )
+    for name, shape in (("tokens", [1, "seq"]), ("position", ["seq"])):
+        model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape))
+    onnx.save(model, path)
+    return path
+
+
 STATIC_CACHES = ("scatter_nd", "scatter_elements", "tensor_scatter_linear", "tensor_scatter_circular")
 """How a cache of fixed size is written at a position."""
 NETS: dict[str, Callable[[Path], Path]] = {

@@ -68,6 +68,8 @@ class Program:
     outputs: tuple[str, ...]
     states: tuple[State, ...] = ()
     """Outputs that are inputs of the next run: both are stored alike."""
+    state_scales: Mapping[str, float] = field(default_factory=dict)
+    """Of states that other programs keep, too, by the input's name: the scale that all of them have."""
     float_inputs: frozenset[str] = frozenset()
     """Inputs that the program around hands over in float32, on an int8 array, too."""
 

@@ -26,18 +26,19 @@ class State:
 
 
 def chained(
-    run: Callable[[Arrays], Arrays], steps: Iterable[Arrays], states: Sequence[State]
+    run: Callable[[Arrays], Arrays], steps: Iterable[Arrays], states: Sequence[State], length: int = 0
 ) -> Iterator[tuple[Arrays, Arrays]]:
     """Run one step after the other; what was run and what came out of it.
 
     Args:
         run: computes the outputs of the states, among others, from the inputs of one step.
-        steps: inputs by name; those of the states count in the first step only.
+        steps: inputs by name; those of the states count in the first step of a sequence only.
         states: by the same names.
+        length: steps of a sequence; 0: all.
     """
     kept: dict[str, np.ndarray] = {}
-    for step in steps:
-        given = {**step, **kept}
+    for at, step in enumerate(steps):
+        given = {**step, **kept} if length == 0 or at % length else step
         found = run(given)
         yield given, found
         kept = {s.input: np.reshape(found[s.output], np.shape(given[s.input])) for s in states}

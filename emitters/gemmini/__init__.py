@@ -5,6 +5,7 @@ drives it docs/firmware-interface.md.
 """
 
 from fadiff.emitters.gemmini.emit import emit
+from fadiff.emitters.gemmini.entries import Entry, emit_entries, map_name
 from fadiff.emitters.gemmini.errors import EmitError
 
-__all__ = ["EmitError", "emit"]
+__all__ = ["EmitError", "Entry", "emit", "emit_entries", "map_name"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingABC
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from fadiff.emitters.gemmini.memory_map import memory_map
 from fadiff.emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from fadiff.emitters.gemmini.run import parameters
 from fadiff.emitters.gemmini.skeletons import render
-from fadiff.emitters.gemmini.weights import BlobSums
-from fadiff.emitters.memory_map import memory_map_json
+from fadiff.emitters.gemmini.weights import BlobSums, WeightBlob
+from fadiff.emitters.memory_map import MEMORY_MAP, memory_map_json
 
 _RUNTIME = Path(__file__).parent / "runtime"
 """C that every firmware brings: host operators, the console of simulators."""
@@ -57,22 +57,31 @@ def emit(
     Raises:
         EmitError: a schedule that this backend cannot express, naming the layer.
     """
-    _require_target(schedule)
+    require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
     folder = Path(out_dir)
+    sums = write_weights(folder, plan.model, plan.memory.weights)
+    write_files(folder, firmware_files(plan, test_vectors or {}, later_steps, generator, sums))
+    return folder
+
+
+def write_weights(folder: Path, model: str, blob: WeightBlob) -> BlobSums:
+    """Make the folder and put the weights into it, if there are any."""
     folder.mkdir(parents=True, exist_ok=True)
-    blob = plan.memory.weights
-    sums = blob.write(folder / f"{plan.model}_weights.bin") if blob.nbytes else BlobSums()
-    files = firmware_files(plan, test_vectors or {}, later_steps, generator, sums)
+    return blob.write(folder / f"{model}_weights.bin") if blob.nbytes else BlobSums()
+
+
+def write_files(folder: Path, files: MappingABC[str, str | bytes]) -> None:
+    """Text and bytes by name."""
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-    return folder
 
 
-def _require_target(schedule: Schedule) -> None:
+def require_target(schedule: Schedule) -> None:
+    """Raises EmitError where the schedule's graph is none for its target."""
     graph, target = schedule.graph, schedule.target
     if graph.element_type != target.element_type:
         raise EmitError(
@@ -96,32 +105,65 @@ def firmware_files(
     sums: BlobSums,
 ) -> dict[str, str | bytes]:
     """Content of every file but the weights, by name."""
-    schedule, model, memory = plan.schedule, plan.model, plan.memory
+    graph, model = plan.schedule.graph, plan.model
+    vectors, places = pack_vectors(graph, [test_vectors, *later_steps])
+    document = memory_map(plan)
+    checks = layer_checks(document, test_vectors, exact=plan.schedule.target.element_type == "int8")
+    values = program_values(plan, generator, places) | {
+        "guard": f"{model.upper()}_H",
+        "weight_crc32": sums.crc32,
+        "weight_sha256": sums.sha256,
+        "vector_bytes": len(vectors),
+        "steps": 1 + len(later_steps),
+        "step_bytes": len(vectors) // (1 + len(later_steps)),
+        "states": [
+            descriptor(graph.tensors[state.input], plan.memory.tensors[state.input].offset)
+            for state in graph.states
+        ],
+    }
+    programs = program_files(plan, values)
+    return {
+        **programs,
+        f"{model}_layer_checks.h": render(
+            "layer_checks.h.j2",
+            **{**values, "guard": f"{model.upper()}_LAYER_CHECKS_H"},
+            checks=[replace(check, tensor=plain(check.tensor)) for check in checks],
+        ),
+        "main.c": render("main.c.j2", **values),
+        **library_files(values, programs),
+        "test_vectors.bin": vectors,
+        MEMORY_MAP: memory_map_json(document),
+        "target.yaml": target_yaml(plan.schedule.target),
+    }
+
+
+def program_values(plan: FirmwarePlan, generator: str, places: MappingABC[str, int]) -> dict[str, Any]:
+    """What skeletons say of one program; `places` are those of arguments and results in its test vectors."""
+    schedule, memory = plan.schedule, plan.memory
     graph = schedule.graph
     cost = evaluate(schedule)
     printer = FunctionPrinter(plan, cost)
     functions = printer.print()
-    vectors, places = _pack_vectors(graph, [test_vectors, *later_steps])
-    document = memory_map(plan)
-    checks = layer_checks(document, test_vectors, exact=schedule.target.element_type == "int8")
-    values: dict[str, Any] = {
-        "banner": _banner(plan, generator),
-        "generator": _plain(generator),
+    return {
+        "banner": banner(plan.model, schedule, generator),
+        "generator": plain(generator),
         "sha256": graph.sha256 or "unknown",
-        "target_name": _plain(schedule.target.name),
-        "model": model,
-        "guard": f"{model.upper()}_H",
+        "target_name": plain(schedule.target.name),
+        "model": plan.model,
+        "owner": plan.owner,
         "target": schedule.target,
-        "memory": memory,
-        "weight_crc32": sums.crc32,
-        "weight_sha256": sums.sha256,
+        "arena_bytes": memory.arena.nbytes,
+        "live_bytes": memory.arena.lower_bound,
+        "tile_buffer_bytes": memory.tile_buffer_bytes,
+        "weight_bytes": memory.weights.nbytes,
+        "state_bytes": memory.state_bytes,
         "headers": sorted(printer.headers),
         "is_float": schedule.target.element_type == "float32",
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "needs_full_width": bool(memory.psums),
-        "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.arguments],
-        "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.results],
+        "inputs": [descriptor(graph.tensors[name], places[name]) for name in graph.arguments],
+        "outputs": [descriptor(graph.tensors[name], places[name]) for name in graph.results],
         "has_parts": any(graph.tensors[name].along for name in (*graph.arguments, *graph.results)),
         "layer_count": len(graph.layers),
         "interface_version": INTERFACE_VERSION,
@@ -131,53 +173,53 @@ def firmware_files(
             [f"input{i}" for i in range(len(graph.arguments))]
             + [f"output{i}" for i in range(len(graph.results))]
         ),
+        "features": _tested_features(plan),
         "arena_rows": [
-            f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {_plain(b.name)}"
+            f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {plain(b.name)}"
             for b in memory.arena.blocks
         ],
         "tile_buffer_rows": _tile_buffer_rows(plan),
         "weight_rows": [
-            f"{offset:>10} {memory.weights.sizes[name]:>10}  {_plain(name)}"
+            f"{offset:>10} {memory.weights.sizes[name]:>10}  {plain(name)}"
             for name, offset in memory.weights.offsets.items()
         ],
         "layer_rows": _layer_rows(plan),
         "layers": _layer_figures(plan, cost),
-        "vector_bytes": len(vectors),
-        "states": [
-            _descriptor(graph.tensors[state.input], memory.tensors[state.input].offset)
-            for state in graph.states
-        ],
-        "steps": 1 + len(later_steps),
-        "step_bytes": len(vectors) // (1 + len(later_steps)),
+        "states": bool(graph.states),
         "state_rows": [
-            f"{memory.tensors[name].offset:>10} {graph.tensors[name].nbytes:>10}  {_plain(name)}"
+            f"{memory.tensors[name].offset:>10} {graph.tensors[name].nbytes:>10}  {plain(name)}"
             for state in graph.states
             for name in (state.input, state.output)
         ],
     }
-    if memory.weights.nbytes:
-        weights: dict[str, str | bytes] = {f"{model}_weights.S": render("weights.S.j2", **values)}
-    else:
-        weights = {}
-    return weights | {
-        f"{model}.h": render("model.h.j2", **values),
-        f"{model}.c": render("model.c.j2", **values),
-        f"{model}_layers.c": render("layers.c.j2", **values),
-        f"{model}_self_test.c": render("self_test.c.j2", **values, features=_tested_features(plan)),
-        f"{model}_layer_checks.h": render(
-            "layer_checks.h.j2",
-            **{**values, "guard": f"{model.upper()}_LAYER_CHECKS_H"},
-            checks=[replace(check, tensor=_plain(check.tensor)) for check in checks],
-        ),
-        "main.c": render("main.c.j2", **values),
+
+
+def program_files(plan: FirmwarePlan, values: MappingABC[str, Any]) -> dict[str, str]:
+    """The sources of one program."""
+    return {
+        f"{plan.model}.h": render("model.h.j2", **values),
+        f"{plan.model}.c": render("model.c.j2", **values),
+        f"{plan.model}_layers.c": render("layers.c.j2", **values),
+        f"{plan.model}_self_test.c": render("self_test.c.j2", **values),
+    }
+
+
+def library_files(values: MappingABC[str, Any], programs: Iterable[str]) -> dict[str, str | bytes]:
+    """What makes a library of programs and their weights, and what every firmware brings."""
+    model = values["model"]
+    known = {
+        **values,
+        "sources": [name for name in programs if name.endswith(".c")],
+        "public": [name for name in programs if name.endswith(".h")],
+    }
+    weights = {f"{model}_weights.S": render("weights.S.j2", **known)} if values["weight_bytes"] else {}
+    return {
+        **weights,
         **{f"runtime/{file.name}": file.read_bytes() for file in sorted(_RUNTIME.glob("*.[ch]"))},
-        "Makefile": render("Makefile.j2", **values),
-        "CMakeLists.txt": render("CMakeLists.txt.j2", **values),
-        **{f"zephyr/{name}": render(f"zephyr/{name}.j2", **values) for name in _ZEPHYR},
-        "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
-        "test_vectors.bin": vectors,
-        "memory_map.json": memory_map_json(document),
-        "target.yaml": target_yaml(schedule.target),
+        "Makefile": render("Makefile.j2", **known),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", **known),
+        **{f"zephyr/{name}": render(f"zephyr/{name}.j2", **known) for name in _ZEPHYR},
+        "test_vectors.h": render("test_vectors.h.j2", **{**known, "guard": "TEST_VECTORS_H"}),
     }
 
 
@@ -199,8 +241,8 @@ def _layer_figures(plan: FirmwarePlan, cost: NetworkCost) -> list[dict[str, Any]
     return [
         {
             "op": layer.op,
-            "name": _plain(layer.name),
-            "nodes": _plain(", ".join(layer.onnx_nodes)),
+            "name": plain(layer.name),
+            "nodes": plain(", ".join(layer.onnx_nodes)),
             "macs": layer.macs if isinstance(layer, TensorCoreLayer) else 0,
             "dram_bytes": cost.by_name[layer.name].total_bytes("dram"),
             "tile_buffer_bytes": cost.by_name[layer.name].total_bytes("tile-buffer"),
@@ -222,7 +264,7 @@ def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:
             elif name in group.group.resident_tensors:
                 rows.append((memory.tensors[name], *spans[name], name))
     return [
-        f"{place.offset:>10} {place.nbytes:>10} {first:>4} {last:>4}  {_plain(name)}"
+        f"{place.offset:>10} {place.nbytes:>10} {first:>4} {last:>4}  {plain(name)}"
         for place, first, last, name in rows
     ]
 
@@ -237,33 +279,35 @@ def _layer_rows(plan: FirmwarePlan) -> list[str]:
             if place is not None and place.symbol == "output":
                 at = f"output{place.index}"
             outputs.append(f"{name} ({at})")
-        rows.append(_plain(f"{index:>4}  {layer.op}  {layer.name}: {', '.join(outputs)}"))
+        rows.append(plain(f"{index:>4}  {layer.op}  {layer.name}: {', '.join(outputs)}"))
     return rows
 
 
-def _banner(plan: FirmwarePlan, generator: str) -> str:
-    graph, target = plan.schedule.graph, plan.schedule.target
+def banner(model: str, schedule: Schedule, generator: str) -> str:
+    """The comment above every file."""
+    graph, target = schedule.graph, schedule.target
     return "\n".join(
         (
-            f"/* {plan.model}: generated by {_plain(generator)} from {_plain(graph.name)}.",
-            f" * Model sha256 {graph.sha256 or 'unknown'}; target {_plain(target.name)}.",
+            f"/* {model}: generated by {plain(generator)} from {plain(graph.name)}.",
+            f" * Model sha256 {graph.sha256 or 'unknown'}; target {plain(target.name)}.",
             " * The generated files are yours: no licence of the generator applies to them. */",
         )
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A name inside a C comment or string: printable, no quotes, no comment ends."""
     safe = "".join(c if c.isprintable() and c.isascii() and c not in '"\\' else "_" for c in text)
     return safe.replace("*/", "*_").replace("/*", "/_").replace("//", "/_")
 
 
-def _descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
+def descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
+    """What skeletons say of an argument, a result or a state, and where it is."""
     along = tensor.along
     scale = 0.0 if along else 1.0 if tensor.scale is None else tensor.scale
     shape = tensor.shape or (1,)
     return {
-        "c_name": _plain(tensor.onnx_name or tensor.name),
+        "c_name": plain(tensor.onnx_name or tensor.name),
         "dtype": tensor.dtype,
         "ctype": C_TYPES[tensor.dtype],
         "rank": len(shape),
@@ -281,7 +325,7 @@ def _descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
     }
 
 
-def _pack_vectors(graph: Graph, steps: Sequence[MappingABC[str, np.ndarray]]) -> tuple[bytes, dict[str, int]]:
+def pack_vectors(graph: Graph, steps: Sequence[MappingABC[str, np.ndarray]]) -> tuple[bytes, dict[str, int]]:
     """Of every step arguments, then results, each aligned; zeros where no vector is given.
 
     Places are those of the first step.

@@ -32,25 +32,25 @@ from fadiff.emitters.memory_map import (
 
 def memory_map(plan: FirmwarePlan) -> MemoryMap:
     """Where the program of a plan keeps what, and what its layers may touch."""
-    graph, memory, model = plan.schedule.graph, plan.memory, plan.model
+    graph, memory, owner = plan.schedule.graph, plan.memory, plan.owner
     activations = sorted(
         {name for name in memory.tensors if name in graph.tensors and graph.tensors[name].data is None}
         | set(memory.boxes)
         | {o for group in plan.groups for name in group.held for o in graph.by_name[name].outputs}
     )
     symbols = {
-        "arena": SymbolRecord(name=f"{model}_arena", bytes=memory.arena.nbytes),
-        "weights": SymbolRecord(name=f"{model}_weights", bytes=memory.weights.nbytes),
-        "tile_buffer": SymbolRecord(name=f"{model}_tile_buffer", bytes=memory.tile_buffer_bytes),
+        "arena": SymbolRecord(name=f"{owner}_arena", bytes=memory.arena.nbytes),
+        "weights": SymbolRecord(name=f"{owner}_weights", bytes=memory.weights.nbytes),
+        "tile_buffer": SymbolRecord(name=f"{owner}_tile_buffer", bytes=memory.tile_buffer_bytes),
     }
     kept: dict[str, Any] = {}
     if graph.states:
-        symbols["state"] = SymbolRecord(name=f"{model}_state", bytes=memory.state_bytes)
+        symbols["state"] = SymbolRecord(name=f"{owner}_state", bytes=memory.state_bytes)
         kept["states"] = tuple(map(StateRecord.model_validate, graph.states))
     group_of = {name: i for i, group in enumerate(plan.groups) for name in group.group.layers}
     return MemoryMap(
         version=1,
-        model=model,
+        model=plan.model,
         symbols=Symbols(**symbols),
         stack_bytes=STACK_BYTES,
         live_bytes=memory.arena.lower_bound,

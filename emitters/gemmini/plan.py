@@ -108,6 +108,8 @@ class FirmwarePlan:
     schedule: Schedule
     model: str
     """C-safe model name, prefix of every public symbol."""
+    owner: str
+    """Prefix of the memory that it works in: the model's own name, or that of all entries."""
     names: MappingABC[str, str]
     """C identifier of each layer."""
     groups: tuple[GroupPlan, ...]
@@ -168,6 +170,7 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
             psum_bytes[name] = psum.nbytes
     return FirmwarePlan(
         schedule,
+        model_identifier(model_name),
         model_identifier(model_name),
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -51,6 +52,10 @@ class WeightBlob:
         self.offsets[name], self.sizes[name] = self.nbytes, content.nbytes
         self._arrays.append(content)
         self.nbytes += align(content.nbytes)
+
+    def items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Every constant, by name."""
+        return zip(self.offsets, self._arrays, strict=True)
 
     def write(self, path: Path) -> BlobSums:
         """Stream the blob to a file: it may be larger than what memory should hold twice."""

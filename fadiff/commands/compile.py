@@ -20,7 +20,7 @@ from fadiff.commands.reading import (
     without_option,
 )
 from fadiff.console import Console
-from fadiff.errors import CHECK_FAILED, OK
+from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.folder import OutputFolder
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fadiff.costmodel.schedule.verdict import Verdict
     from fadiff.costmodel.target.target import Target
     from fadiff.emitters.memory_map import MemoryMap
+    from fadiff.entries import Entry
     from fadiff.pipeline import CompileResult, ModelOptions
 
 POOR_SQNR_DB = 15.0
@@ -53,8 +54,33 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     return int(given)
 
 
+def _parse_entries(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, dict[str, int]], ...]:
+    entries = []
+    for value in values:
+        name, _, sizes = value.partition(":")
+        bound = {}
+        for part in filter(None, sizes.split(",")):
+            dim, _, size = part.partition("=")
+            if not dim or not size.isdigit():
+                raise click.BadParameter(f"{value!r}: write NAME:DIM=SIZE[,DIM=SIZE], such as decode:seq=1")
+            bound[dim] = int(size)
+        entries.append((name, bound))
+    return tuple(entries)
+
+
 @click.command("compile")
-@options.model_argument
+@click.argument("models", metavar="MODEL.onnx...", type=options.PATH, nargs=-1, required=True)
+@click.option(
+    "--entry",
+    "entries",
+    metavar="NAME[:DIM=SIZE,...]",
+    multiple=True,
+    callback=_parse_entries,
+    help="One function of a firmware with several: the model with these sizes.  Weights and states are "
+    "common.  [default: one function for each MODEL]",
+)
 @options.target_option()
 @click.option(
     "-o",
@@ -121,7 +147,8 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @one_reading
 def compile_command(
     console: Console,
-    model: Path,
+    models: tuple[Path, ...],
+    entries: tuple[tuple[str, dict[str, int]], ...],
     target: Target,
     out: Path | None,
     reading: ModelOptions,
@@ -146,33 +173,64 @@ def compile_command(
       fadiff compile net.onnx --target gemmini_params.h --calibration images.npz
       fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
       fadiff compile yolo.onnx --outputs boxes,scores
+      fadiff compile lm.onnx --entry prefill:seq=128 --entry decode:seq=1
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
     from fadiff.costmodel.schedule.verdict import verdict_of
+    from fadiff.entries import compile_entries
     from fadiff.pipeline import TimeloopOptions
     from fadiff.pipeline import compile as compile_model
     from fadiff.search import SearchOptions
 
-    result = compile_model(
-        model,
-        out or Path(model.stem),
-        target=target,
-        reading=reading,
-        search=SearchOptions(**search),
-        schedule=schedule,
-        max_dram_bytes=max_dram_bytes,
-        timeloop=TimeloopOptions(timeloop_dialect, timeloop_hyphens),
-        verify=verify,
-        force=force,
-        console=console,
-    )
-    accuracy = verdict_of(result.document, reading.min_sqnr, min_top1)
-    if as_json:
-        console.result(json.dumps(_summary(result, accuracy), indent=2))
+    common: dict[str, Any] = {
+        "target": target,
+        "reading": reading,
+        "search": SearchOptions(**search),
+        "max_dram_bytes": max_dram_bytes,
+        "timeloop": TimeloopOptions(timeloop_dialect, timeloop_hyphens),
+        "verify": verify,
+        "force": force,
+        "console": console,
+    }
+    if len(models) == 1 and not entries:
+        folder = out or Path(models[0].stem)
+        results = {"": compile_model(models[0], folder, schedule=schedule, **common)}
+    elif schedule is not None:
+        raise InputError("--schedule: of one function; every entry has a schedule of its own")
     else:
-        _print(console, result, accuracy)
-    failed = result.verification is not None and not result.verification.passed
-    return CHECK_FAILED if failed or (accuracy is not None and not accuracy.passed) else OK
+        folder = _folder_of_entries(models, out)
+        results = dict(compile_entries(_entries(models, entries), folder, **common).entries)
+    verdicts = {name: verdict_of(one.document, reading.min_sqnr, min_top1) for name, one in results.items()}
+    if as_json:
+        summaries = {name: _summary(one, verdicts[name]) for name, one in results.items()}
+        whole = summaries[""] if "" in summaries else {"out": str(folder), "entries": summaries}
+        console.result(json.dumps(whole, indent=2))
+    else:
+        for name, one in results.items():
+            _print(console, one, verdicts[name])
+        if "" not in results:
+            console.result(f"all entries\n  report      {folder / 'report.html'}")
+    passed = all(one.verification is None or one.verification.passed for one in results.values())
+    return OK if passed and all(v is None or v.passed for v in verdicts.values()) else CHECK_FAILED
+
+
+def _folder_of_entries(models: tuple[Path, ...], out: Path | None) -> Path:
+    if out is None and len(models) > 1:
+        raise InputError(f"{len(models)} models: give --out, whose name the firmware has")
+    return out or Path(models[0].stem)
+
+
+def _entries(models: tuple[Path, ...], given: tuple[tuple[str, dict[str, int]], ...]) -> list[Entry]:
+    """A function for each model, or for each --entry of the only one."""
+    from fadiff.entries import Entry
+
+    if len(models) == 1:
+        return [Entry(name, models[0], dims) for name, dims in given]
+    sizes = dict(given)
+    for name in sizes:
+        if name not in (stems := [model.stem for model in models]):
+            raise InputError(f"--entry {name}: no model of that name: there are {', '.join(stems)}")
+    return [Entry(model.stem, model, sizes.get(model.stem, {})) for model in models]
 
 
 def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
@@ -194,8 +252,9 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
 
     document, totals = result.document, result.document.totals
     fused = sum(document.fused)
+    entry = OutputFolder(result.out).entry
     console.result(
-        f"{document.model.name} on {document.target.name} "
+        f"{document.model.name}{entry and f', entry {entry},'} on {document.target.name} "
         f"({document.profile} profile, {document.latency_model} latency)"
     )
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
@@ -232,7 +291,8 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     if result.verification is not None:
         print_verification(console, result.verification)
     elif document.is_executable:
-        console.result(f"  not verified: fadiff verify {shlex.quote(str(result.out))}")
+        folder = result.out.parent if entry else result.out
+        console.result(f"  not verified: fadiff verify {shlex.quote(str(folder))}")
     else:
         console.result("  no C: these rules are for comparison with published numbers")
     console.result(f"  report      {result.out / 'report.html'}")

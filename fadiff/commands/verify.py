@@ -37,20 +37,28 @@ def verify(
       fadiff verify build/resnet18 --json
     """
     from fadiff.costmodel.schedule.verdict import verdict_of
-    from fadiff.folder import OutputFolder
+    from fadiff.entries import verify_entries
+    from fadiff.folder import OutputFolder, entry_names
     from fadiff.pipeline import verify_folder
 
-    output = OutputFolder(folder)
-    report = verify_folder(output, console)
-    accuracy = verdict_of(output.document, min_sqnr, min_top1)
-    passed = report.passed and (accuracy is None or accuracy.passed)
+    names = entry_names(folder)
+    outputs = [OutputFolder(folder / name) for name in names] or [OutputFolder(folder)]
+    reports = verify_entries(folder, console) if names else [verify_folder(outputs[0], console)]
+    judged, passed = {}, True
+    for output, report in zip(outputs, reports, strict=True):
+        accuracy = verdict_of(output.document, min_sqnr, min_top1)
+        right = report.passed and (accuracy is None or accuracy.passed)
+        passed = passed and right
+        verdict = {"passed": right, "accuracy": accuracy.as_dict() if accuracy is not None else None}
+        judged[output.entry] = {**report.as_dict(), **verdict}
+        if not as_json:
+            entry = output.entry and f", entry {output.entry},"
+            console.result(f"{output.document.model.name}{entry} on {output.document.target.name}")
+            print_accuracy(console, accuracy)
+            print_verification(console, report)
     if as_json:
-        judged = {"passed": passed, "accuracy": accuracy.as_dict() if accuracy is not None else None}
-        console.result(json.dumps({**report.as_dict(), **judged}, indent=2))
-    else:
-        console.result(f"{output.document.model.name} on {output.document.target.name}")
-        print_accuracy(console, accuracy)
-        print_verification(console, report)
+        found = {"passed": passed, "entries": judged} if names else judged[""]
+        console.result(json.dumps(found, indent=2))
     return OK if passed else CHECK_FAILED
 
 
