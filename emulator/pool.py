@@ -184,7 +184,6 @@ def calls_of(counts: Sequence[int]) -> list[Call]:
         for program, count in enumerate(counts)
         for vector in range(run * (count // runs), (run + 1) * (count // runs))
     ]
->>>>>>> f8c148d4 (Several entries, one firmware: prefill and decode share weights, arena and states of one scale; calibrated, verified and run in turn)
 
 
 def _failed(message: str) -> VectorResult:

@@ -20,7 +20,7 @@ OPTIONS = {
         *("--target", "--out", "--output", "--force", "--data", "--schedule", "--plot", "--html", "--trace"),
         *("--json", "--timeloop-dialect", "--timeloop-hyphens", "--cache", "--no-cache"),
     ),
-    "Model": ("--dim", "--inputs", "--outputs", "--state", "--no-state", "--without"),
+    "Model": ("--dim", "--entry", "--inputs", "--outputs", "--state", "--no-state", "--without"),
     "Integers": ("--calibration", "--quantize", "--keep-float", "--wide", "--input-type"),
     "Search": (
         *("--method", "--methods", "--objective", "--time-budget", "--seed", "--latency", "--no-fusion"),
