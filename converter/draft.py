@@ -112,6 +112,7 @@ class Drafter:
             states=before.states,
             state_scales=before.state_scales,
             float_inputs=before.float_inputs,
+            byte_inputs=before.byte_inputs,
         )
 
     def _draft(

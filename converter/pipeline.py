@@ -17,7 +17,7 @@ from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
-from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.states import State
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.weight_file import WeightFile, with_weights
@@ -34,16 +34,16 @@ from fadiff.converter.quantise.qdq import quantised_model
 from fadiff.converter.quantise.weights import Quantisation, as_float
 from fadiff.converter.read.cut import Cut, cut_model
 from fadiff.converter.read.inputs import Samples, Spans
+from fadiff.converter.read.interface import InputType, InputTypes, input_types, take_bytes
 from fadiff.converter.read.load import load_model, named_model
 from fadiff.converter.read.spans import suggested_spans
 from fadiff.converter.read.validate import judged_by_onnx
 from fadiff.converter.read.workloads import drawn_weights
 from fadiff.converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
-from fadiff.converter.simplify import simplify
+from fadiff.converter.simplify import Simplified, simplify
 from fadiff.converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
-InputType = Literal["int8", "float32"]
 Progress = Callable[[str], None]
 Parameters = ParamSpec("Parameters")
 _WHOLE = Cut()
@@ -159,7 +159,7 @@ def convert(
     keep_float: Collection[str] = (),
     keep_float_until: float | None = None,
     wide: Collection[str] = (),
-    input_type: InputType = "int8",
+    input_type: InputTypes = "int8",
     progress: Progress = _silent,
 ) -> Conversion:
     """Import, normalise, quantise and lower an ONNX model.
@@ -186,7 +186,8 @@ def convert(
             stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.
         wide: names of products that are kept so, but on the array (converter/lower/wide.py).
-        input_type: of float inputs at the interface of an int8 array; float32 is rounded by the core.
+        input_type: of float inputs (all, or by name) at the interface of an int8 array
+            (converter/read/interface.py); what is not int8 is rounded by the core.
         progress: told what is going on, one short line at a time.
 
     Raises:
@@ -211,16 +212,16 @@ def convert(
     if is_quantised(model) and not weights:
         original.CopyFrom(model)
     progress("normalising")
-    simplified = simplify(str(path), model, weights, data.read)
+    types: dict[str, InputType] = input_types(str(path), model, input_type) if element == "int8" else {}
+    simplified = simplify(str(path), model, weights, data.read, types)
     notes.extend((*simplified.notes, *filter(None, [data.note])))
-    scales = {} if quantize == "int8" else simplified.scales
     samples = data.samples if calibrate else ()
     program = replace(simplified.program, states=data.states, state_scales=state_scales or {})
-    if element == "int8" and input_type == "float32":
-        states_in = {state.input for state in data.states}
-        given = frozenset(v for v in program.inputs if program.is_float(v) and v not in states_in)
-        program = replace(program, float_inputs=given)
-    simplified = replace(simplified, program=program)
+    spans = {**suggested_spans(program), **simplified.spans}
+    simplified = replace(simplified, program=program, spans=spans)
+    if element == "int8":
+        simplified = _with_types(simplified, weights, program, types, samples)
+    scales = {} if quantize == "int8" else simplified.scales
     best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float, wide).best(
         progress
     )
@@ -238,7 +239,6 @@ def convert(
         )
     choice, mixed, reach = Choice({}), Mixed(), None
     doubted: tuple[str, ...] = ()
-    spans = {**suggested_spans(program), **simplified.spans}
     drawn = False
     if draft.values and calibrate and element == "int8":
         left_out = set(without)
@@ -301,6 +301,33 @@ def convert(
         _steps=steps,
         _quantisation=quantisation,
     )
+
+
+def _with_types(
+    simplified: Simplified,
+    weights: StoredWeights,
+    program: Program,
+    types: Mapping[str, InputType],
+    samples: Samples,
+) -> Simplified:
+    """Told what comes as bytes and what as floats; the model is changed in place."""
+    model, scales, zeros = simplified.model, dict(simplified.scales), dict(simplified.zeros)
+    found = take_bytes(model, program, types, samples, simplified.spans)
+    read = program_of(model, weights) if found else program
+    for name in found:  # (what a file says of the input holds for the numbers behind the bytes)
+        number = read.consumers(name)[0].outputs[0]
+        scales.update({number: scales.pop(name)} if name in scales else {})
+        zeros.update({number: zeros.pop(name)} if name in zeros else {})
+    states = {state.input for state in program.states}
+    floats = {name for name in program.inputs if types.get(name) == "float32"} - states
+    told = replace(
+        read,
+        states=program.states,
+        state_scales=program.state_scales,
+        float_inputs=frozenset(floats),
+        byte_inputs=found,
+    )
+    return replace(simplified, program=told, scales=scales, zeros=zeros)
 
 
 def _sha256(path: Path) -> str:

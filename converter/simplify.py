@@ -20,6 +20,7 @@ from fadiff.converter.quantise.imported import strip_quantisation
 from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.empty import drop_empty
 from fadiff.converter.read.inputs import Samples, Spans
+from fadiff.converter.read.interface import InputType, take_whole_numbers
 from fadiff.converter.read.normalise import normalise
 from fadiff.converter.read.precision import to_float32
 from fadiff.converter.read.reserved import free_reserved_names
@@ -41,11 +42,17 @@ class Simplified:
     notes: tuple[str, ...]
 
 
-def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_of: SamplesOf) -> Simplified:
+def simplify(
+    file: str,
+    model: onnx.ModelProto,
+    weights: StoredWeights,
+    samples_of: SamplesOf,
+    types: Mapping[str, InputType],
+) -> Simplified:
     """Control flow and quantisation taken out, functions expanded, constants folded, the rest decomposed.
 
     `weights` are inputs of the graph that are constants, stored on disk; `samples_of` reads the user's
-    calibration inputs, if there are any.
+    calibration inputs, if there are any; `types` says which float inputs hold whole numbers.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
@@ -54,6 +61,7 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
     notes: list[str] = []
     flatten_sequences(model)
     model = flatten_control_flow(model)
+    take_whole_numbers(model, types)
     contrib = expand_contrib(model)
     if contrib.done:
         notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")

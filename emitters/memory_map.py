@@ -44,7 +44,7 @@ class TensorPlace(Record):
     """An activation: where it is in full, or symbol None where it never is."""
 
     shape: tuple[int, ...]
-    dtype: Literal["int8", "int32", "float32"]
+    dtype: Literal["int8", "uint8", "int32", "float32"]
     scale: float | None = None
     zero: int = 0
     """The integer that stands for 0.0."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fadiff.optimizer.layer.candidates import Tiling
 
 Quantize = Literal["auto", "int8", "none"]
-InputType = Literal["int8", "float32"]
+InputType = Literal["int8", "uint8", "int32", "float32"]
+InputTypes = InputType | Mapping[str, InputType]
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -34,7 +35,7 @@ class ModelKeywords(TypedDict, total=False):
     without: tuple[str, ...]
     keep_float: str | Sequence[str]
     wide: Sequence[str]
-    input_type: InputType
+    input_type: InputTypes
     min_sqnr: float | None
 
 

@@ -16,7 +16,7 @@ from fadiff.console import Console
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
-from fadiff.keywords import InputType, Keywords, Quantize
+from fadiff.keywords import InputTypes, Keywords, Quantize
 from fadiff.model_file import model_file
 from fadiff.output import replacing_folder
 
@@ -63,8 +63,8 @@ class ModelOptions:
     """Layers that an int8 target runs in float32 on the core, by name; AUTO: more until `min_sqnr` holds."""
     wide: Sequence[str] = ()
     """The same for products that stay on the array, with 16-bit activations."""
-    input_type: InputType = "int8"
-    """Of float inputs at the interface of an int8 target."""
+    input_type: InputTypes = "int8"
+    """Of float inputs (all, or by name) at the interface of an int8 target."""
     min_sqnr: float | None = None
     """Least signal to noise of every output in dB; None: the verdict's default."""
 

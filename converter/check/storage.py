@@ -14,10 +14,11 @@ def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     if tensor.onnx_axes is not None:
         value = value.transpose(tensor.onnx_axes)
     value = value.reshape(tensor.shape)
-    if tensor.dtype == "int8" and tensor.scale is not None:
+    if tensor.dtype in ("int8", "uint8") and tensor.scale is not None:
         scale, offset = tensor.meaning()
+        limits = np.iinfo(tensor.dtype)
         steps = np.rint((value.astype(np.float32) - offset) / scale)
-        return np.asarray(np.clip(np.nan_to_num(steps), -128, 127), np.int8)
+        return np.asarray(np.clip(np.nan_to_num(steps), limits.min, limits.max), tensor.dtype)
     return value.astype(tensor.dtype)
 
 

@@ -30,7 +30,8 @@ from fadiff.converter.ir.states import State
 if TYPE_CHECKING:
     import networkx as nx
 
-DType = Literal["int8", "int32", "float32"]
+DType = Literal["int8", "uint8", "int32", "float32"]
+"""Bytes (uint8) are inputs only, which a table reads."""
 ElementType = Literal["int8", "float32"]
 """Element type of the array: weights, activations and booleans are stored as this type."""
 TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
@@ -109,7 +110,7 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole tensor."""
-        return self.size * {"int8": 1, "int32": 4, "float32": 4}[self.dtype]
+        return self.size * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class Program:
     """Of states that other programs keep, too, by the input's name: the scale that all of them have."""
     float_inputs: frozenset[str] = frozenset()
     """Inputs that the program around hands over in float32, on an int8 array, too."""
+    byte_inputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Inputs that come as uint8, with scale and zero point; one node alone reads each."""
 
     @property
     def stored(self) -> frozenset[str]:

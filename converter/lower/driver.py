@@ -14,6 +14,7 @@ from fadiff.converter.ir.operators import is_elementwise
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
 from fadiff.converter.ir.strided import dense
+from fadiff.converter.lower.bytes import lower_bytes
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.float_layers import FloatLayers
 from fadiff.converter.lower.formula import lower_formula
@@ -98,7 +99,9 @@ def lower(
     floats = FloatLayers(lowering, steps)
     folded = {step.source: step for step in steps if step.kind == "input"}
     for value in program.inputs:
-        if value in folded:
+        if value in program.byte_inputs:
+            lower_bytes(lowering, folded[value], _input_order(program, value))
+        elif value in folded:
             _lower_folded(lowering, folded[value])
         else:
             floats.lower_input(value, _lower_input)

@@ -31,6 +31,12 @@ class Affine:
         return Affine(np.asarray(self.factor * factor), np.asarray(self.shift * factor + shift), along)
 
     @property
+    def functions(self) -> int:
+        """How many neighbours along the axis differ from the one before, and the first."""
+        factor, shift = np.broadcast_arrays(self.factor.reshape(-1), self.shift.reshape(-1))
+        return 1 + int(np.count_nonzero((np.diff(factor) != 0) | (np.diff(shift) != 0)))
+
+    @property
     def is_usable(self) -> bool:
         """Whether it is more than a positive factor for all, and can be taken back."""
         finite = bool(np.all(np.isfinite(self.factor)) and np.all(np.isfinite(self.shift)))
@@ -39,21 +45,23 @@ class Affine:
 
 
 def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[str, tuple[Node, ...]]]:
-    """Float inputs, but for some, that only an affine chain reads, and the longest such chain."""
+    """Float inputs, but for some, that only an affine chain reads, and the longest such chain; of every input
+    that comes as bytes one of at least the node that reads it."""
     for value in program.inputs:
         states = {end for state in program.states for end in (state.input, state.output)}
-        if value in but or value in states or not program.is_float(value):
+        is_byte = value in program.byte_inputs
+        if not is_byte and (value in but or value in states or not program.is_float(value)):
             continue
         nodes, reader, known = list[Node](), program.sole_consumer(value), _IDENTITY
         while reader is not None and not set(reader.outputs) & set(but):
             step = _of_node(program, reader)
             following = None if step is None else known.then(step.factor, step.shift, step.axis)
-            if following is None:
+            if following is None or (is_byte and following.functions > _MOST_TABLES):
                 break
             known = following
             nodes.append(reader)
             reader = program.sole_consumer(reader.outputs[0])
-        if known.is_usable:
+        if is_byte or known.is_usable:
             yield value, tuple(nodes)
 
 
@@ -70,6 +78,8 @@ def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
 
 
 _IDENTITY = Affine(np.ones(()), np.zeros(()))
+_MOST_TABLES = 8
+"""Of 256 bytes, for channels of their own; colours have three."""
 
 
 def _of_node(program: Program, node: Node) -> Affine | None:
@@ -81,7 +91,7 @@ def _of_node(program: Program, node: Node) -> Affine | None:
         or program.shapes.get(node.outputs[0]) != program.shapes.get(next(program.activations(node), ""))
     ):
         return None
-    if node.op == "Identity":
+    if node.op == "Identity" or (node.op == "Cast" and node.inputs[0] in program.byte_inputs):
         return _IDENTITY
     if node.op == "BatchNormalization":
         return _of_normalisation(program, node)

@@ -6,7 +6,8 @@ Five kinds of grouping, all on the float graph:
   before them, when nothing else reads the value in between;
 * lookup: element-wise nodes that depend on one stored value only (an activation function, however
   many nodes the exporter made of it) become one 256-entry table of that value;
-* input: an affine function of an input alone becomes what its integers mean (converter/plan/inputs.py);
+* input: an affine function of an input alone becomes what its integers mean (converter/plan/inputs.py), or
+  one table for every function of bytes;
 * norm: a layer or RMS normalisation spelled out in primitive operators (converter/plan/norms.py);
 * everything else is a step of its own.
 """
@@ -127,13 +128,13 @@ class _Planner:
         return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
 
     def _inputs(self) -> list[Step]:
-        if FOLD_INPUTS in self.without or not self.saturates:
-            return []
-        steps = [
-            Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value)
-            for value, nodes in input_chains(self.program, {*self.prescribed, *self.program.float_inputs})
-            if not self.taken & {node.name for node in nodes}
-        ]
+        folds, but = FOLD_INPUTS not in self.without, {*self.prescribed, *self.program.float_inputs}
+        steps = []
+        for value, chain in input_chains(self.program, but) if self.saturates else ():
+            is_byte = value in self.program.byte_inputs
+            nodes = chain if folds else chain[:is_byte]
+            if nodes and not self.taken & {node.name for node in nodes}:
+                steps.append(Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value))
         self.taken.update(name for step in steps for name in step.onnx_nodes)
         return steps
 

@@ -57,6 +57,9 @@ def quantised_model(
                 node.input[i] = replaced[(node.name, value)]
             elif value_is_weight:
                 node.input[i] = replaced[("", value)]
+            elif value in program.byte_inputs and program.is_float(value):
+                scale, zero = program.byte_inputs[value]
+                node.input[i] = pairs.activation(value, value, f"{value}.dq", scale, zero)
             elif value in stored and (value in program.inputs or value in states):
                 node.input[i] = pairs.activation(value, value, f"{value}.dq", stored[value])
         for i, value in enumerate(node.output):
@@ -127,11 +130,17 @@ class _Pairs:
             self.nodes.append(helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out))
         return out
 
-    def activation(self, source: str, label: str, out: str, scale_value: float) -> str:
+    def activation(
+        self, source: str, label: str, out: str, scale_value: float, byte: int | None = None
+    ) -> str:
+        """In int8; with the zero point of a `byte`, in uint8."""
         if out not in self._done:
             self._done.add(out)
             scale = self._initializer(f"{label}.scale", np.asarray(scale_value, np.float32))
-            zero = self._initializer(f"{label}.zero", np.asarray(self._zeros.get(label, 0), np.int8))
+            zero_point = (
+                np.asarray(self._zeros.get(label, 0), np.int8) if byte is None else np.asarray(byte, np.uint8)
+            )
+            zero = self._initializer(f"{label}.zero", zero_point)
             q = f"{label}.q"
             self.nodes.append(
                 helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")

@@ -44,7 +44,10 @@ class Simulation:
                 self._open.add(node.output[0])
                 continue
             nodes.append(node)
-            if node.op_type == "QuantizeLinear" and node.input[1] in held and node.input[1] not in self._open:
+            is_open = node.input[0] in program.byte_inputs or (
+                node.input[1:2] and node.input[1] in self._open
+            )
+            if node.op_type == "QuantizeLinear" and node.input[1] in held and not is_open:
                 replaced.update(node.input[1:])
                 self._open.update(node.input[1:])
         kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]

@@ -117,6 +117,8 @@ def _plane(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def _is_table(program: Program, step: Step) -> bool:
     """Whether a step is a table of int8, and no mere change of the scale."""
+    if step.kind == "input":
+        return step.source in program.byte_inputs
     floats = program.is_float(step.source) and program.is_float(step.output)
     table = step.kind == "lookup" and linear_factor(program, step.nodes) is None
     return table and floats and not step.is_float

@@ -66,7 +66,7 @@ class TensorRecord(_Record):
 
     name: str
     shape: tuple[int, ...]
-    dtype: Literal["int8", "int32", "float32"]
+    dtype: Literal["int8", "uint8", "int32", "float32"]
     scale: Scale | None = Field(None, description="real value = scale * (integer - zero)")
     constant: bool = False
     onnx_name: str | None = None

@@ -19,7 +19,7 @@ from fadiff.emitters.gemmini.expression import Expr
 from fadiff.emitters.gemmini.formula import float_literal, formula_name
 from fadiff.emitters.gemmini.printer import CPrinter
 
-ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
+ELEMENT_BYTES = {"int8": 1, "uint8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
 ROW_FACTORS = {operator.op for operator in (ops.Exponentials, ops.InverseRoot, ops.Moments)}
 """Operators of runtime/row_factors.h, which programs without them do not include."""
@@ -154,7 +154,9 @@ def _strided(a: _Arguments, operator: ops.StridedOperator) -> HostCall:
         case ops.Lookup():
             is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
             name = "lookup_integer" if is_integer else "lookup"
-            return HostCall(name, (loops, starts[0], a.input(1), starts[1]))
+            is_byte = a.graph.tensors[a.layer.inputs[0]].dtype == "uint8"
+            source = f"(const int8_t *)({starts[0]})" if is_byte else starts[0]
+            return HostCall(name, (loops, source, a.input(1), starts[1]))
         case ops.TableProduct(scale=scale, activation=activation):
             read = (*starts[:2], a.input(2))
             return HostCall(operator.op, (loops, *read, starts[2], float_literal(scale), _relu(activation)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import wraps
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import rich_click as click
 
 from fadiff.commands.options import FILE, Command, choice, switch_off, together
 from fadiff.errors import InputError
+from fadiff.keywords import InputType, InputTypes
 
 
 def _parse_dims(
@@ -29,6 +30,22 @@ def _parse_dims(
 
 def _listed(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in (given or "").split(","))))
+
+
+def _parse_types(context: click.Context, parameter: click.Parameter, given: str) -> InputTypes:
+    """One type for all, or types by name."""
+    found: dict[str, InputType] = {}
+    for entry in filter(None, (part.strip() for part in given.split(","))):
+        name, _, kind = entry.rpartition("=")
+        if kind not in get_args(InputType):
+            types = ", ".join(get_args(InputType))
+            raise click.BadParameter(f"{entry!r}: write one of {types}, or NAME=TYPE")
+        found[name] = cast(InputType, kind)
+    if len(found) == 1 and "" in found:
+        return found[""]
+    if "" in found or not found:
+        raise click.BadParameter(f"{given!r}: write one type for all, or NAME=TYPE for each")
+    return found
 
 
 def _parse_states(
@@ -122,11 +139,13 @@ keep_float_option = together(
     ),
     click.option(
         "--input-type",
-        type=click.Choice(("int8", "float32")),
+        metavar="TYPE|NAME=TYPE[,...]",
         default="int8",
         show_default=True,
-        help="What the firmware takes for float inputs: integers that the caller makes as the header says, "
-        "or the numbers themselves, which the core normalises and rounds.",
+        callback=_parse_types,
+        help="What the firmware takes for float inputs: int8, integers that the caller makes as the header "
+        "says; uint8, pixels as they come; int32, whole numbers (positions, time steps), of which tables are "
+        "made; float32, the numbers themselves, which the core normalises and rounds.",
     ),
 )
 without_option = click.option(

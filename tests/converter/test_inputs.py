@@ -12,6 +12,8 @@ from onnx import helper
 from fadiff.converter import Conversion, convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
+from fadiff.converter.errors import ModelError
+from fadiff.converter.read.interface import InputType, InputTypes
 from tests.converter.oracle import model_of, session, sqnr_db, weights
 
 MEAN = np.array([101325, 25, 0.5, 0.02], np.float32)
@@ -34,7 +36,9 @@ def _quality(
     real, found, normalised = [], [], []
     for feeds in tests:
         real.append(file.run(None, feeds)[0])
-        normalised.append(floats.run(None, feeds)[0])
+        types = {value.name: np.int32 for value in floats.get_inputs() if value.type == "tensor(int32)"}
+        whole = {name: array.astype(types.get(name, array.dtype)) for name, array in feeds.items()}
+        normalised.append(floats.run(None, whole)[0])
         stored = run_reference(graph, store_inputs(graph, feeds))[name]
         found.append(from_storage(graph.tensors[name], stored, real[-1].shape))
     drift = np.abs(np.array(real) - np.array(normalised)).max() / np.abs(real).max()
@@ -96,7 +100,8 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     constants = {"w": w.T.copy() if transposed else w, "b": weights(2, 32), "v": weights(3, 32, 5)}
     model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
     onnx.save(model, tmp_path / "m.onnx")
-    for input_type, in_front in (("int8", []), ("float32", ["float_binary", "float_binary", "to_int8"])):
+    cases: dict[InputType, list[str]] = {"int8": [], "float32": ["float_binary", "float_binary", "to_int8"]}
+    for input_type, in_front in cases.items():
         conversion = convert(
             tmp_path / "m.onnx", calibration=_samples(0, 200, mean, spread), input_type=input_type
         )
@@ -161,3 +166,136 @@ def test_columns_that_never_moved_keep_room(tmp_path: Path) -> None:
     tensor = graph.tensors[graph.inputs[0]]
     stored = store_inputs(graph, {"x": np.array([[0, 0, 1, 0]], np.float32)})[tensor.name]
     assert from_storage(tensor, stored, (1, 4))[0, 2] == pytest.approx(1, abs=0.02)
+
+
+PIXEL_MEAN, PIXEL_DEVIATION = (
+    np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ([124, 116, 104], [58, 57, 59])
+)
+
+
+def _camera(element: int, pads: int, normalised: str) -> onnx.ModelProto:
+    """An image through (x - mean) / std, x / 255 or nothing, and two convolutions."""
+    nodes = [helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT)]
+    nodes = nodes if element == onnx.TensorProto.UINT8 else [helper.make_node("Identity", ["x"], ["f"])]
+    nodes += {
+        "by channel": [
+            helper.make_node("Sub", ["f", "mean"], ["a"]),
+            helper.make_node("Div", ["a", "std"], ["n"]),
+        ],
+        "by 255": [helper.make_node("Div", ["f", "most"], ["n"])],
+        "not": [helper.make_node("Identity", ["f"], ["n"])],
+    }[normalised]
+    nodes += [
+        helper.make_node("Conv", ["n", "w", "b"], ["c"], pads=[pads] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    constants = {
+        "mean": PIXEL_MEAN,
+        "std": PIXEL_DEVIATION,
+        "most": np.array(255, np.float32),
+        "w": weights(1, 8, 3, 3, 3),
+        "b": weights(2, 8),
+        "v": weights(3, 4, 8, 1, 1),
+    }
+    read = {name for node in nodes for name in node.input}
+    kept = {name: array for name, array in constants.items() if name in read}
+    model = model_of(nodes, {"x": (1, 3, 16, 16)}, {"y": None}, kept)
+    model.graph.input[0].type.tensor_type.elem_type = element
+    return model
+
+
+@pytest.mark.parametrize("normalised", ["by channel", "by 255", "not"])
+@pytest.mark.parametrize("pads", [0, 1])
+@pytest.mark.parametrize("element", [onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT], ids=["file", "option"])
+def test_bytes_are_pixels_as_they_come(element: int, pads: int, normalised: str, tmp_path: Path) -> None:
+    """The caller stores the pixel; tables, one for each channel of its own, are all that the core does."""
+    model = _camera(element, pads, normalised)
+    onnx.save(model, tmp_path / "m.onnx")
+    generator = np.random.default_rng(0)
+    kind = np.uint8 if element == onnx.TensorProto.UINT8 else np.float32
+    samples = [{"x": generator.integers(0, 256, (1, 3, 16, 16)).astype(kind)} for _ in range(12)]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples[:8], input_type="uint8")
+    graph = conversion.graph
+    tensor = graph.tensors[graph.inputs[0]]
+    assert tensor.dtype == "uint8" and (tensor.scale, tensor.zero, tensor.along) == (1, 0, None)
+    assert [layer.op for layer in graph.layers] == ["lookup"] * (3 if normalised == "by channel" else 1) + [
+        "conv",
+        "conv",
+    ]
+    stored = store_inputs(graph, samples[8])[tensor.name]
+    np.testing.assert_array_equal(stored, samples[8]["x"].transpose(0, 2, 3, 1))
+    decibels, drift = _quality(model, conversion, samples[8:])
+    assert decibels > 32
+    assert drift < 1e-5
+    quantised = session(conversion.quantized_model).run(None, samples[8])[0]
+    (name,) = graph.outputs
+    real = from_storage(
+        graph.tensors[name], run_reference(graph, {tensor.name: stored})[name], quantised.shape
+    )
+    assert sqnr_db(quantised, real) > 40
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale", "zero"),
+    [(0, 1, 1 / 255, 0), (-1, 1, 2 / 255, 128), (-2, 3, 5 / 255, 102), (0, 200, 1, 0)],
+)
+def test_what_a_byte_means_by_calibration(
+    low: float, high: float, scale: float, zero: int, tmp_path: Path
+) -> None:
+    model = _camera(onnx.TensorProto.FLOAT, 1, "not")
+    onnx.save(model, tmp_path / "m.onnx")
+    generator = np.random.default_rng(0)
+    samples = [{"x": generator.uniform(low, high, (1, 3, 16, 16)).astype(np.float32)} for _ in range(9)]
+    samples[0]["x"][0, 0, 0, :2] = low, high
+    conversion = convert(tmp_path / "m.onnx", calibration=samples, input_type={"x": "uint8"})
+    tensor = conversion.graph.tensors[conversion.graph.inputs[0]]
+    assert tensor.scale == pytest.approx(scale, rel=1e-6) and tensor.zero == zero
+    assert (tensor.along is None) == (zero == 0)
+    assert _quality(model, conversion, samples)[0] > 30
+
+
+def _time_step() -> onnx.ModelProto:
+    """A diffusion network's way to read its step, which the file declares as a float."""
+    nodes = [
+        helper.make_node("Mul", ["t", "f"], ["angle"]),
+        helper.make_node("Sin", ["angle"], ["s"]),
+        helper.make_node("Cos", ["angle"], ["c"]),
+        helper.make_node("Concat", ["s", "c"], ["e"], axis=1),
+        helper.make_node("Add", ["e", "x"], ["h"]),
+        helper.make_node("MatMul", ["h", "w"], ["y"]),
+    ]
+    frequencies = np.exp(-np.arange(8) / 8 * 9).astype(np.float32)[None]
+    return model_of(
+        nodes, {"t": (1, 1), "x": (1, 16)}, {"y": None}, {"f": frequencies, "w": weights(1, 16, 8)}
+    )
+
+
+def test_whole_numbers_in_floats(tmp_path: Path) -> None:
+    model = _time_step()
+    onnx.save(model, tmp_path / "m.onnx")
+    generator = np.random.default_rng(0)
+    samples = [
+        {"t": generator.integers(0, 1000, (1, 1)).astype(np.float32), "x": weights(i, 1, 16)}
+        for i in range(32)
+    ]
+    samples[0]["t"][:] = 999
+    plain = convert(tmp_path / "m.onnx", calibration=samples[:24])
+    assert _quality(model, plain, samples[24:])[0] < 10
+    conversion = convert(tmp_path / "m.onnx", calibration=samples[:24], input_type={"t": "int32"})
+    assert [conversion.graph.tensors[name].dtype for name in conversion.graph.inputs] == ["int32", "int8"]
+    assert any("t (0 to 1023)" in note for note in conversion.notes)
+    assert _quality(model, conversion, samples[24:])[0] > 30
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ("int32", "say which of t, x holds whole numbers"),
+        ({"z": "int8"}, "z is no float input of the model; it has t, x"),
+    ],
+)
+def test_types_that_fit_no_input(wanted: InputTypes, says: str, tmp_path: Path) -> None:
+    onnx.save(_time_step(), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=says):
+        convert(tmp_path / "m.onnx", input_type=wanted)

@@ -29,7 +29,12 @@ MEASURED = "measured:"
 UNCLIPPED = "unclipped:"
 """Prefix of the outputs that say how large the sums behind a ReLU were."""
 
-_ELEM_TYPES = {"int8": TensorProto.INT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
+_ELEM_TYPES = {
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "int32": TensorProto.INT32,
+    "float32": TensorProto.FLOAT,
+}
 
 
 def integer_reference(

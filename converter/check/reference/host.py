@@ -30,8 +30,10 @@ def copy(emit: Emit, layer: HostLayer, operator: host.Copy) -> None:
 
 
 def lookup(emit: Emit, layer: HostLayer, operator: host.Lookup) -> None:
-    """table[q + 128]."""
+    """table[q + 128]; of bytes q is what their eight bits are as int8."""
     index = emit.op("Add", emit.cast(operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
+    if emit.tensors[layer.inputs[0]].dtype == "uint8":
+        index = emit.op("Mod", index, emit.constant(np.int32(256)))
     store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index))
 
 

@@ -1,0 +1,119 @@
+"""What the program around hands over for float inputs: integers of our making, bytes, whole numbers, floats.
+
+Bytes are pixels as a camera gives them: value = scale * (byte - zero), with the scale that makes 0 to 255 the
+numbers that the model expects.  Whole numbers are positions or time steps that the file declares as floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.program import FLOATS, Program
+from fadiff.converter.printable import FreshNames, printable
+from fadiff.converter.read.inputs import Samples, Spans
+from fadiff.converter.read.reserved import names_in
+
+InputType = Literal["int8", "uint8", "int32", "float32"]
+InputTypes: TypeAlias = InputType | Mapping[str, InputType]
+"""Of all float inputs, or by name (int8 where none is given)."""
+
+Byte: TypeAlias = tuple[float, int]
+"""Scale and zero point of an input that comes as bytes."""
+
+_USUAL = ((0.0, 255.0), (0.0, 1.0), (-1.0, 1.0))
+"""What pixels mostly are."""
+_LEVELS = 255
+
+
+def input_types(file: str, model: onnx.ModelProto, wanted: InputTypes) -> dict[str, InputType]:
+    """The type of each float input of a model.
+
+    Raises:
+        ModelError: there is no such float input; or all of several are to be whole numbers.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    floats = [
+        value.name
+        for value in model.graph.input
+        if value.name not in constants and value.type.tensor_type.elem_type in FLOATS
+    ]
+    if isinstance(wanted, str):
+        if wanted == "int32" and len(floats) > 1:
+            names = ", ".join(map(printable, floats))
+            raise ModelError(
+                f"{file}: --input-type int32: say which of {names} holds whole numbers: NAME=int32"
+            )
+        return dict.fromkeys(floats, wanted)
+    for name in wanted:
+        if name not in floats:
+            advice = did_you_mean(name, floats)
+            raise ModelError(
+                f"{file}: --input-type: {printable(name)} is no float input of the model; {advice}"
+                f"{' ' if advice else ''}it has {', '.join(map(printable, floats)) or 'none'}"
+            )
+    return {name: wanted.get(name, "int8") for name in floats}
+
+
+def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -> None:
+    """Make inputs int32 in place, with a Cast behind them."""
+    graph = model.graph
+    fresh = FreshNames(names_in(graph))
+    for value in graph.input:
+        if types.get(value.name) == "int32":
+            _behind(graph, value.name, "Cast", fresh, to=value.type.tensor_type.elem_type)
+            value.type.tensor_type.elem_type = TensorProto.INT32
+
+
+def take_bytes(
+    model: onnx.ModelProto, program: Program, types: Mapping[str, InputType], samples: Samples, spans: Spans
+) -> dict[str, Byte]:
+    """What inputs that come as bytes mean; each float one among them is read through an Identity then.
+
+    An input that the file declares as uint8 is one where a Cast alone reads it.
+    """
+    fresh = FreshNames(names_in(model.graph))
+    found: dict[str, Byte] = {}
+    states = {state.input for state in program.states}
+    for name in program.inputs:
+        if types.get(name) == "uint8" and name not in states and name not in program.outputs:
+            found[name] = _meaning(name, samples, spans)
+            _behind(model.graph, name, "Identity", fresh)
+        elif program.types[name] == TensorProto.UINT8:
+            reader = program.sole_consumer(name)
+            if reader is not None and reader.op == "Cast" and program.is_float(reader.outputs[0]):
+                found[name] = (1.0, 0)
+    return found
+
+
+def _meaning(name: str, samples: Samples, spans: Spans) -> Byte:
+    """By what the samples hold, else by what the first operators expect, else a pixel as it is."""
+    seen = [np.asarray(sample[name]) for sample in samples if name in sample]
+    if seen:
+        low, high = float(min(a.min() for a in seen)), float(max(a.max() for a in seen))
+    else:
+        low, high = spans.get(name, _USUAL[0])
+    fitting = [span for span in _USUAL if span[0] <= low and high <= span[1]]
+    low, high = min(fitting, key=lambda span: span[1] - span[0], default=(min(low, 0.0), max(high, 0.0)))
+    if low == high:  # (nothing but zeros was seen)
+        low, high = _USUAL[0]
+    return float(np.float32((high - low) / _LEVELS)), round(-low * _LEVELS / (high - low))
+
+
+def _behind(graph: onnx.GraphProto, name: str, op: str, fresh: FreshNames, **attributes: Any) -> None:
+    """A node that alone reads a value of its name."""
+    value = next(value for value in graph.input if value.name == name)
+    out = fresh.new(f"{name}.number")
+    for node in graph.node:
+        node.input[:] = [out if read == name else read for read in node.input]
+    graph.node.insert(0, helper.make_node(op, [name], [out], name=fresh.node(out), **attributes))
+    copied = onnx.ValueInfoProto()
+    copied.CopyFrom(value)
+    copied.name = out
+    graph.value_info.append(copied)
