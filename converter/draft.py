@@ -21,6 +21,7 @@ from fadiff.converter.plan.plan import Step, plan
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.equalise import equalise, find_pairs
+from fadiff.converter.quantise.parted import enlarge_parts
 from fadiff.converter.quantise.scales import inherited, unfit_clips, unknown_scales
 from fadiff.converter.quantise.zeros import Zeros, prescribed
 from fadiff.converter.read.inputs import Samples
@@ -77,10 +78,21 @@ class Drafter:
         best = self._draft(self.simplified.model, self.simplified.program)
         if self.element != "int8":
             return best
+        if EQUALISE_CHANNELS not in self.without:
+            best = self._enlarged(best.calibration) or best
         for name, change in ((FOLD_INPUTS, self._balanced), (EQUALISE_CHANNELS, self._equalised)):
             if name not in self.without:
                 best = _better(name, change, best, progress)
         return best
+
+    def _enlarged(self, plain: Calibration) -> Draft | None:
+        """A draft whose parts of one product are of one size, which makes none coarser."""
+        if self.weights or self.scales or not plain.samples:
+            return None
+        model = _copy(plain.model)
+        names = enlarge_parts(self.file, model, plain.program, plain.samples)
+        note = f"{EQUALISE_CHANNELS}: scales of their own for parts of one product ({', '.join(names)})"
+        return self._draft(model, self._read_again(model), note=note) if names else None
 
     def _balanced(self, plain: Calibration) -> Draft | None:
         """A draft whose inputs have columns that are alike, if they can be made so."""

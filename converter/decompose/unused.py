@@ -13,17 +13,17 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from fadiff.converter.ir.channels import PRODUCTS, channel_axis, output_axis
 from fadiff.converter.ir.operators import UNARY
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.printable import FreshNames
-from fadiff.converter.quantise.channels import PRODUCTS, channel_axis, output_axis
 from fadiff.converter.read.reserved import names_in
 
 _WITH_VECTORS = frozenset(("Add", "Sub", "Mul", "Div"))
 
 
 @dataclass(frozen=True)
-class _Pick:
+class Pick:
     """A node takes evenly or unevenly spaced indices of an axis, for each output that somebody reads."""
 
     node: Node
@@ -37,18 +37,15 @@ def drop_unused(model: onnx.ModelProto, program: Program) -> int:
     editor = _Editor(model, program)
     done = 0
     for node in program.nodes:
-        if len(node.outputs) != 1 or node.outputs[0] in program.outputs:
-            continue
-        picks = [_pick(program, reader, node.outputs[0]) for reader in program.consumers(node.outputs[0])]
-        found = [pick for pick in picks if pick is not None]
-        if not found or len(found) < len(picks) or len({pick.axis for pick in found}) != 1:
+        found = picks_of(program, node)
+        if not found:
             continue
         axis = found[0].axis
         if node.op == "Concat" and int(node.attributes["axis"]) % len(_shape(program, node)) == axis:
             done += editor.pass_by(node, axis, found)
             continue
         used = sorted({i for pick in found for _, taken in pick.indices for i in taken})
-        chain = _chain(program, node, axis)
+        chain = chain_of(program, node, axis)
         if chain and 0 < len(used) < _shape(program, node)[axis]:
             editor.narrow(chain, used)
             editor.pick_again(node.outputs[0], found, used)
@@ -58,11 +55,20 @@ def drop_unused(model: onnx.ModelProto, program: Program) -> int:
     return done
 
 
+def picks_of(program: Program, node: Node) -> Sequence[Pick]:
+    """What readers take of the one value of a node; nothing where one takes it whole."""
+    if len(node.outputs) != 1 or node.outputs[0] in program.outputs:
+        return ()
+    picks = [_pick(program, reader, node.outputs[0]) for reader in program.consumers(node.outputs[0])]
+    found = [pick for pick in picks if pick is not None]
+    return found if len(found) == len(picks) and len({pick.axis for pick in found}) == 1 else ()
+
+
 def _shape(program: Program, node: Node) -> tuple[int, ...]:
     return program.shapes[node.outputs[0]]
 
 
-def _pick(program: Program, node: Node, value: str) -> _Pick | None:
+def _pick(program: Program, node: Node, value: str) -> Pick | None:
     """Indices of the value that a reader takes; None where they are not of one axis."""
     shape = program.shapes.get(value)
     if shape is None or any(v and v not in program.shapes for v in node.outputs):  # (it is refused later)
@@ -76,7 +82,7 @@ def _pick(program: Program, node: Node, value: str) -> _Pick | None:
             if program.consumers(output) or output in program.outputs:
                 parts.append((output, tuple(range(start, start + count))))
             start += count
-        return _Pick(node, axis, tuple(parts))
+        return Pick(node, axis, tuple(parts))
     if node.op == "Slice" and node.version >= 10:
         bounds = [program.constant(node.input(i)) for i in (1, 2, 3, 4)]
         if bounds[0] is None or bounds[1] is None or bounds[0].size != 1:
@@ -87,16 +93,16 @@ def _pick(program: Program, node: Node, value: str) -> _Pick | None:
         axis = 0 if bounds[2] is None else int(bounds[2].reshape(-1)[0]) % len(shape)
         step = 1 if bounds[3] is None else int(bounds[3].reshape(-1)[0])
         taken = tuple(range(*slice(start, end, step).indices(shape[axis])))
-        return _Pick(node, axis, ((node.outputs[0], taken),)) if step > 0 and taken else None
+        return Pick(node, axis, ((node.outputs[0], taken),)) if step > 0 and taken else None
     indices = program.constant(node.inputs[1]) if node.op == "Gather" else None
     if indices is None or indices.ndim > 1 or not indices.size:
         return None
     axis = int(node.attributes.get("axis", 0)) % len(shape)
     taken = tuple(int(i) % shape[axis] for i in indices.reshape(-1))
-    return _Pick(node, axis, ((node.outputs[0], taken),), drops_axis=indices.ndim == 0)
+    return Pick(node, axis, ((node.outputs[0], taken),), drops_axis=indices.ndim == 0)
 
 
-def _chain(program: Program, node: Node, axis: int) -> list[Node]:
+def chain_of(program: Program, node: Node, axis: int) -> list[Node]:
     """From the node back to the product whose columns are those of the value; nothing where there is none."""
     chain = [node]
     while chain[-1].op not in PRODUCTS:
@@ -149,7 +155,7 @@ class _Editor:
                     constant = self._constant(name, np.take(array, used, at))
                     self.nodes[node.outputs[0]].input[place] = constant
 
-    def pick_again(self, value: str, picks: Sequence[_Pick], used: Sequence[int]) -> None:
+    def pick_again(self, value: str, picks: Sequence[Pick], used: Sequence[int]) -> None:
         """The readers take what they took of a value with fewer indices."""
         place = {index: i for i, index in enumerate(used)}
         for pick in picks:
@@ -158,7 +164,7 @@ class _Editor:
                 self._give(pick, value, output, indices, len(used))
             self.graph.node.remove(self.nodes[pick.indices[0][0]])
 
-    def _give(self, pick: _Pick, value: str, output: str, indices: np.ndarray, size: int) -> None:
+    def _give(self, pick: Pick, value: str, output: str, indices: np.ndarray, size: int) -> None:
         node = self.nodes[pick.indices[0][0]]
         at = list(self.graph.node).index(node)
         name = self.fresh.node(f"{pick.node.name}.used")
@@ -170,7 +176,7 @@ class _Editor:
             made = helper.make_node("Gather", [value, constant], [output], name, axis=pick.axis)
         self.graph.node.insert(at, made)
 
-    def pass_by(self, node: Node, axis: int, picks: Sequence[_Pick]) -> int:
+    def pass_by(self, node: Node, axis: int, picks: Sequence[Pick]) -> int:
         """Readers of whole operands of a Concat read these; how many did."""
         sizes = [self.program.shapes[name][axis] for name in node.inputs]
         ends = np.cumsum(sizes).tolist()

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from fadiff.converter.ir.channels import channel_axis
 from fadiff.converter.ir.operators import WEIGHTED
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.channels import channel_axis
 from fadiff.converter.quantise.observe import activations, mean_of_channels
 from fadiff.converter.read.inputs import Samples
 

@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from fadiff.converter.ir.channels import PRODUCTS
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.window import pads_of
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import FreshNames
-from fadiff.converter.quantise.channels import PRODUCTS
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.quantise.ranges import Range
 from fadiff.converter.read.inputs import Samples

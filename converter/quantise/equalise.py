@@ -23,9 +23,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.plan.plan import clip_bounds
-from fadiff.converter.quantise.channels import (
+from fadiff.converter.ir.channels import (
     PRODUCTS,
     are_owned,
     channel_axis,
@@ -33,6 +31,8 @@ from fadiff.converter.quantise.channels import (
     magnitudes,
     outputs_first,
 )
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.observe import channel_maxima
 from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
 from fadiff.converter.read.inputs import Samples

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from fadiff.converter.ir.channels import PRODUCTS, output_axis
 from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.channels import PRODUCTS, output_axis
 from fadiff.converter.quantise.scales import INT8_MAX
 
 

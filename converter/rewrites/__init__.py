@@ -33,7 +33,7 @@ BORDER_ZEROS = "border-zeros"
 JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
 """Rewrites that samples kept out of calibration decide on."""
 NAMES: Mapping[str, str] = {
-    EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
+    EQUALISE_CHANNELS: "channels of unlike weights, and parts of one product, are scaled alike",
     CHOOSE_RANGES: "ranges of activations are those that do best on held-out calibration samples",
     CORRECT_BIASES: "biases take back what int8 adds to the mean of a channel, where held-out samples gain",
     ROUND_WEIGHTS: "weights are rounded so that errors of one sum cancel, where held-out samples gain",

@@ -1,0 +1,119 @@
+"""Parts of one product that are all used keep scales of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fadiff.converter import Conversion, convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
+from tests.converter.oracle import ints, model_of, session, sqnr_db, weights
+
+SIZE = np.array([1.0] * 4 + [300.0] * 4 + [5.0] * 4, np.float32)
+"""Of the columns: three parts of unlike size."""
+PARTS = {
+    "split": [helper.make_node("Split", ["h"], ["a", "b", "c"], axis=1)],
+    "slice": [
+        helper.make_node("Slice", ["h", "i0", "i4", "one"], ["a"]),
+        helper.make_node("Slice", ["h", "i4", "i8", "one"], ["b"]),
+        helper.make_node("Slice", ["h", "i8", "i12", "one"], ["c"]),
+    ],
+    "gather": [
+        helper.make_node("Gather", ["h", f"at{name}"], [name], axis=1) for name in "abc"
+    ],
+}  # fmt: skip
+
+
+def _heads(kind: str, product: str) -> onnx.ModelProto:
+    """Mean, gate and value of one product: outputs of their own, one through a tanh."""
+    shape = (1, -1, 1, 1) if product == "conv" else (-1,)
+    first = {
+        "gemm": [helper.make_node("Gemm", ["x", "w", "bias"], ["h"], transB=1)],
+        "matmul": [
+            helper.make_node("MatMul", ["x", "w"], ["p"]),
+            helper.make_node("Add", ["bias", "p"], ["s"]),
+            helper.make_node("Relu", ["s"], ["h"]),
+        ],
+        "conv": [
+            helper.make_node("Conv", ["x", "w"], ["p"]),
+            helper.make_node("Sub", ["p", "bias"], ["h"]),
+        ],
+    }[product]
+    nodes = [
+        *first,
+        *PARTS[kind],
+        helper.make_node("Identity", ["a"], ["mean"]),
+        helper.make_node("Tanh", ["c"], ["gate"]),
+        helper.make_node("Mul", ["b", "half"], ["value"]),
+    ]
+    w = {"gemm": weights(1, 12, 16), "matmul": weights(1, 16, 12), "conv": weights(1, 12, 16, 1, 1)}[product]
+    along = (1, -1) if product == "matmul" else (-1, *(1 for _ in w.shape[1:]))
+    constants: dict[str, np.ndarray] = {
+        "w": 0.1 * w * SIZE.reshape(along),
+        "bias": (weights(2, 12) * SIZE).reshape(shape),
+        "half": np.array(0.5, np.float32),
+        **{f"i{i}": ints(i) for i in (0, 4, 8, 12)},
+        "one": ints(1),
+        **{f"at{name}": ints(*range(4 * i, 4 * i + 4)) for i, name in enumerate("abc")},
+    }
+    read = {name for node in nodes for name in node.input}
+    used = {name: array for name, array in constants.items() if name in read}
+    shape_in: tuple[int, ...] = (1, 16, 3, 3) if product == "conv" else (1, 16)
+    return model_of(nodes, {"x": shape_in}, {"mean": None, "gate": None, "value": None}, used)
+
+
+def _figures(model: onnx.ModelProto, conversion: Conversion) -> dict[str, float]:
+    """SQNR of every output, on 16 samples that calibration has not seen."""
+    graph, names = conversion.graph, [value.name for value in model.graph.output]
+    shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    real, found = [list[np.ndarray]() for _ in names], [list[np.ndarray]() for _ in names]
+    for seed in range(100, 116):
+        feeds = {"x": weights(seed, *shape)}
+        stored = run_reference(graph, store_inputs(graph, feeds))
+        for i, value in enumerate(session(model).run(None, feeds)):
+            real[i].append(value)
+            found[i].append(
+                from_storage(graph.tensors[graph.outputs[i]], stored[graph.outputs[i]], value.shape)
+            )
+    return {name: sqnr_db(np.array(real[i]), np.array(found[i])) for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("product", ["gemm", "matmul", "conv"])
+@pytest.mark.parametrize("kind", PARTS)
+def test_every_part_of_a_product_keeps_its_scale(kind: str, product: str, tmp_path: Path) -> None:
+    model = _heads(kind, product)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    shape = (1, 16, 3, 3) if product == "conv" else (1, 16)
+    samples = [{"x": weights(i, *shape)} for i in range(12)]
+    plain = convert(path, calibration=samples, without=["equalise-channels"])
+    conversion = convert(path, calibration=samples)
+    before, now = _figures(model, plain), _figures(model, conversion)
+    assert before["mean"] < 12 and before["gate"] < 12
+    assert now["mean"] > 30 and now["gate"] > 25 and now["value"] > before["value"] - 1
+    assert len(conversion.graph.layers) == len(plain.graph.layers)
+    floats = session(conversion.float_model)
+    for expected, got in zip(*(net.run(None, samples[0]) for net in (session(model), floats)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_weight_becomes_larger_than_the_largest(tmp_path: Path) -> None:
+    """A part that is small although its weights are not (its inputs are) stays as it is."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Split", ["h"], ["a", "b"], axis=1),
+        helper.make_node("Tanh", ["a"], ["y"]),
+        helper.make_node("Identity", ["b"], ["z"]),
+    ]
+    w = np.zeros((16, 8), np.float32)
+    w[:8, :4], w[8:, 4:] = weights(1, 8, 4), weights(2, 8, 4)
+    onnx.save(model_of(nodes, {"x": (1, 16)}, {"y": None, "z": None}, {"w": w}), tmp_path / "m.onnx")
+    size = np.repeat(np.array([0.01, 1], np.float32), 8)
+    samples = [{"x": weights(i, 1, 16) * size} for i in range(12)]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples, without=["fold-inputs"])
+    assert not any("parts of one product" in note for note in conversion.notes)
