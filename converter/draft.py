@@ -122,7 +122,7 @@ class Drafter:
         return replace(
             program,
             states=before.states,
-            state_scales=before.state_scales,
+            common_scales=before.common_scales,
             float_inputs=before.float_inputs,
             byte_inputs=before.byte_inputs,
         )

@@ -152,7 +152,7 @@ def convert(
     cut: Cut = _WHOLE,
     states: Sequence[State] = (),
     guess_states: bool = True,
-    state_scales: Mapping[str, float] | None = None,
+    common_scales: Mapping[str, float] | None = None,
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
@@ -177,8 +177,8 @@ def convert(
         states: outputs that are inputs of the next run, by the names in the file; with such a model,
             calibration samples are consecutive steps and need no arrays for states.
         guess_states: find them by name where none is given (`fadiff.converter.read.states`).
-        state_scales: of states that other models of one firmware keep, too, by the input's name: what their
-            integers mean, where that is no finer than this model's own scale.
+        common_scales: of states' inputs and of outputs that other models of one firmware have, too: what
+            their integers mean, no finer than this model's own scale.
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`fadiff.converter.rewrites.NAMES`) to leave out.
@@ -216,7 +216,7 @@ def convert(
     simplified = simplify(str(path), model, weights, data.read, types)
     notes.extend((*simplified.notes, *filter(None, [data.note])))
     samples = data.samples if calibrate else ()
-    program = replace(simplified.program, states=data.states, state_scales=state_scales or {})
+    program = replace(simplified.program, states=data.states, common_scales=common_scales or {})
     spans = {**suggested_spans(program), **simplified.spans}
     simplified = replace(simplified, program=program, spans=spans)
     if element == "int8":
@@ -323,7 +323,7 @@ def _with_types(
     told = replace(
         read,
         states=program.states,
-        state_scales=program.state_scales,
+        common_scales=program.common_scales,
         float_inputs=frozenset(floats),
         byte_inputs=found,
     )

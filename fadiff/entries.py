@@ -160,7 +160,7 @@ def _check_names(entries: Sequence[Entry]) -> None:
         raise InputError("no entry: give at least one")
     names = [entry.name for entry in entries]
     for name in names:
-        if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name == "firmware":
+        if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in ("firmware", "generate"):
             raise InputError(f"entry {name!r}: a name of letters, digits and _ that begins with a letter")
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise InputError(f"entry {twice} is there twice: give each a name of its own")
@@ -169,9 +169,10 @@ def _check_names(entries: Sequence[Entry]) -> None:
 def _converted(
     entries: Sequence[Entry], target: Target, reading: ModelOptions, console: Console
 ) -> tuple[dict[str, Conversion], Runs]:
-    """The entries, calibrated on one run, with one scale for every state; and the runs to test them with.
+    """The entries, calibrated on one run, with one scale for every state and for outputs of one name; and the
+    runs to test them with.
 
-    An entry whose own states are finer than another's is converted once more.
+    An entry that has found a finer scale than another is converted once more.
     """
     from fadiff.converter.rewrites import EQUALISE_CHANNELS, JUDGED, ROUND_WEIGHTS
 
@@ -201,12 +202,12 @@ def _converted(
     found = {entry.name: convert(entry, {}) for entry in entries}
     scales: dict[str, float] = {}
     for conversion in found.values():
-        for state, tensor in _states(conversion).items():
-            scales[state] = max(scales.get(state, 0.0), tensor.scale or 0.0)
+        for value, scale in _scales(conversion).items():
+            scales[value] = max(scales.get(value, 0.0), scale)
     for entry in entries:
-        own = {state: tensor.scale or 0.0 for state, tensor in _states(found[entry.name]).items()}
-        if any(scale != scales[state] for state, scale in own.items()):
-            found[entry.name] = convert(entry, {state: scales[state] for state in own})
+        own = _scales(found[entry.name])
+        if any(scale != scales[value] for value, scale in own.items()):
+            found[entry.name] = convert(entry, {value: scales[value] for value in own})
     _check_states(found)
     return found, float_runs(looks, files, reading.test_inputs, "inputs", (1,))
 
@@ -231,6 +232,13 @@ def _states(conversion: Conversion) -> dict[str, Tensor]:
     """What an entry keeps, by the names of inputs in the file."""
     tensors = (conversion.graph.tensors[state.input] for state in conversion.graph.states)
     return {tensor.onnx_name or tensor.name: tensor for tensor in tensors}
+
+
+def _scales(conversion: Conversion) -> dict[str, float]:
+    """What integers of states and outputs mean, by the names in the file."""
+    graph = conversion.graph
+    ends = [graph.tensors[name] for name in graph.results] + list(_states(conversion).values())
+    return {t.onnx_name or t.name: t.scale for t in ends if t.scale is not None and t.along is None}
 
 
 def _check_states(entries: Mapping[str, Conversion]) -> None:

@@ -258,12 +258,12 @@ def read_model(
     target: Target,
     reading: ModelOptions,
     console: Console,
-    state_scales: Mapping[str, float] | None = None,
+    common_scales: Mapping[str, float] | None = None,
 ) -> Conversion:
     """Convert the model for the element type of `target`; warnings and notes go to the console."""
     with console.stage(f"converting {model.name}"):
         conversion = convert_with(
-            model, reading, console, element=target.element_type, state_scales=state_scales
+            model, reading, console, element=target.element_type, common_scales=common_scales
         )
     for warning in conversion.warnings:
         console.warn(warning)
@@ -279,14 +279,16 @@ def convert_with(
     *,
     element: ElementType = "int8",
     calibrate: bool = True,
-    state_scales: Mapping[str, float] | None = None,
+    common_scales: Mapping[str, float] | None = None,
 ) -> Conversion:
-    """Convert an ONNX file as the options say; `state_scales` are those of states that others keep, too."""
+    """Convert an ONNX file as the options say; `common_scales` as `convert` takes them."""
     from fadiff.batches import samples_of
     from fadiff.converter import Cut, State, convert
 
     given = reading.calibration
-    if given is not None and given != () and not isinstance(given, str | Path):
+    if isinstance(given, tuple) and not given:
+        given = ()
+    elif given is not None and not isinstance(given, str | Path):
         given = samples_of(given, model, reading.inputs, reading.dims)
     return convert(
         model,
@@ -297,7 +299,7 @@ def convert_with(
         cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
         states=[State(*pair) for pair in _pairs(reading.states)],
         guess_states=reading.guess_states,
-        state_scales=state_scales,
+        common_scales=common_scales,
         calibrate=calibrate,
         without=reading.without,
         keep_float=[name for name in _kept_names(reading) if name != AUTO],

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fadiff.errors import InputError
-from fadiff.folder import OutputFolder
+from fadiff.folder import OutputFolder, entry_names
 from fadiff.vectors import onnx_name, onnx_states, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from fadiff.converter.ir.graph import Graph
+    from fadiff.generation import Chooser, Generation
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -35,6 +36,35 @@ class Predictor:
     session: InferenceSession = field(repr=False)
     states: Shapes = field(default_factory=dict)
     """Inputs that the outputs of the step before become."""
+    before: tuple[Predictor, ...] = field(default=(), repr=False)
+    """Of a firmware with several entries, of which this is the last: those that a run calls before it."""
+
+    def generate(
+        self, tokens: Sequence[int] | np.ndarray, count: int, choose: Chooser | None = None
+    ) -> np.ndarray:
+        """The `count` tokens that follow `tokens`, by a language model.
+
+        Args:
+            tokens: The prompt.
+            count: How many.
+            choose: The next token by the scores of all [vocabulary]; by default the likeliest.
+
+        Raises:
+            InputError: the model is none of tokens and positions, or the sequence becomes too long.
+        """
+        from fadiff.generation import likeliest
+
+        return self.generation().generate(tokens, count, choose or likeliest)
+
+    def generation(self) -> Generation:
+        """A new sequence, token by token: `prompt`, `step`, `scores`.
+
+        Raises:
+            InputError: the model is none of tokens and positions.
+        """
+        from fadiff.generation import Generation
+
+        return Generation([(entry.graph, entry.session) for entry in (*self.before, self)])
 
     def predict(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by ONNX name for inputs by ONNX name (or the only one).
@@ -82,17 +112,22 @@ class Predictor:
 
 
 def load(folder: str | Path) -> Predictor:
-    """The compiled model in a folder that `compile` wrote.
+    """The compiled model in a folder that `compile` wrote; of several entries the last, with those before it.
 
     Raises:
         InputError: the folder is none of ours, or holds no program.
     """
+    *before, last = entry_names(Path(folder)) or [""]
+    entries = tuple(_loaded(OutputFolder(Path(folder) / name)) for name in before)
+    return replace(_loaded(OutputFolder(Path(folder) / last)), before=entries)
+
+
+def _loaded(output: OutputFolder) -> Predictor:
     import onnx
 
     from fadiff.converter.check.reference import reference_session
     from fadiff.costmodel.schedule.serialize import graph_from_document
 
-    output = OutputFolder(Path(folder))
     document = output.document
     data = output.verification_data
     if not (data / "reference.onnx").is_file():

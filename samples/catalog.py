@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from fadiff.samples import branches, digits, mobile, recurrent, resnet, swin, transformers, vgg
+from fadiff.samples import branches, characters, digits, mobile, recurrent, resnet, swin, transformers, vgg
 from fadiff.samples.images import images
 
 Options = Mapping[str, int]
@@ -34,6 +35,8 @@ class Sample:
     """A chain of equal blocks, too large to build as a whole: one is exported and repeated in the file."""
     train: Callable[[nn.Module, torch.Generator], digits.HeldOut] | None = None
     """Trains the module on real data; otherwise weights are random."""
+    write: Callable[[Path, int], tuple[Path, Path, Path]] | None = None
+    """Trains and writes the model with a seed, and its own calibration, test and labelled data."""
 
     def build(self, options: Options) -> nn.Module:
         """The module; options that are not given take their defaults."""
@@ -79,6 +82,12 @@ def _token_numbers(options: Options, batch: int, generator: torch.Generator) -> 
 def _blocks(name: str, description: str, network: Callable[[int], nn.Module], width: int) -> Sample:
     defaults = {"seq": 128, "layers": 1}
     return Sample(name, description, lambda o: network(o["layers"]), _tokens(width), defaults)
+
+
+def _prompts(_: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Characters [batch, 32], their positions, and empty caches."""
+    tokens = torch.randint(len(characters.ALPHABET), (batch, characters.PROMPT), generator=generator)
+    return (tokens, torch.arange(characters.PROMPT), *characters.empty_caches(batch))
 
 
 def _trained(name: str, description: str, network: Callable[[], nn.Module]) -> Sample:
@@ -142,5 +151,12 @@ SAMPLES: Mapping[str, Sample] = {
         ),
         _trained("digits", "Small CNN, trained on handwritten digits", digits.convolutions),
         _trained("digits-transformer", "Two transformer blocks, trained on the same", digits.transformer),
+        Sample(
+            "characters",
+            "Language model of characters with caches, trained on FADiff's documentation",
+            lambda _: characters.CharacterModel(),
+            _prompts,
+            write=characters.write,
+        ),
     )
 }

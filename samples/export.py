@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +60,9 @@ def export(
     Raises:
         ValueError: an option does not fit the network, or there is no data to train it on.
     """
+    if sample.write is not None:
+        with _quiet():
+            return Exported(path, *sample.write(path, seed))
     torch.manual_seed(seed)
     layers = {**sample.defaults, **options}.get("layers", 1) if sample.repeats and exporter == "dynamo" else 1
     if layers > 1:
@@ -75,10 +80,7 @@ def export(
         fit_classifier(module, size, _generator(seed, 5))
     example = sample.inputs(options, 1, _generator(seed, 2))
     names = list(sample.input_names)
-    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
-    registration.setLevel(logging.ERROR)  # it warns of every torchvision operator that it cannot find
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         if exporter == "dynamo":
             torch.onnx.export(
                 module,
@@ -114,6 +116,15 @@ def export(
         arrays: dict[str, Any] = {n: np.stack([b[i].numpy() for b in batches]) for i, n in enumerate(names)}
         np.savez(file, **arrays)
     return Exported(path, calibration, inputs)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings, and those of every torchvision operator that it cannot find."""
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:

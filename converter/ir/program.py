@@ -68,8 +68,8 @@ class Program:
     outputs: tuple[str, ...]
     states: tuple[State, ...] = ()
     """Outputs that are inputs of the next run: both are stored alike."""
-    state_scales: Mapping[str, float] = field(default_factory=dict)
-    """Of states that other programs keep, too, by the input's name: the scale that all of them have."""
+    common_scales: Mapping[str, float] = field(default_factory=dict)
+    """Of values that other programs have, too (what states come in by, outputs): the scale of all of them."""
     float_inputs: frozenset[str] = frozenset()
     """Inputs that the program around hands over in float32, on an int8 array, too."""
     byte_inputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)

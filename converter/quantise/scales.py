@@ -111,8 +111,8 @@ def assign_scales(
     cache, while the cache before and after has one scale.
     Values that are the same in the steps of a recurrence (`Program.roles`) share a scale, so that the
     steps are equal.  The two ends of a state share a scale where nothing prescribes it; else a table
-    changes it, and the input is wide enough for what the output holds.  That scale is the one of
-    `Program.state_scales`, where other programs keep the state, too.
+    changes it, and the input is wide enough for what the output holds.
+    What other programs have, too, has the scale of `Program.common_scales`.
     Scales that an imported model prescribes (`known`) never change; rows of a constant table and
     multiples of a value have scales that follow from others, and share none.
     """
@@ -165,7 +165,9 @@ def assign_scales(
         if state.output in scales and state.input in scales:
             groups.join(state.input, state.output)
             groups.widen(state.input, groups.scale(state.output))
-            groups.prescribe(state.input, program.state_scales.get(state.input))
+    for value, scale in program.common_scales.items():
+        if value in scales:
+            groups.prescribe(value, scale)
     for value in scales:
         scales[value] = groups.scale(value) or 1.0
     for step in steps:
@@ -253,10 +255,10 @@ class _Groups:
         if root not in self._fixed and self._scale[root] < scale <= self._limit(root):
             self._scale[root] = scale
 
-    def prescribe(self, value: str, scale: float | None) -> None:
-        """This scale, if there is one, unless another is prescribed or a Clip forbids it."""
+    def prescribe(self, value: str, scale: float) -> None:
+        """This scale, unless another is prescribed or a Clip forbids it."""
         root = self._root(value)
-        if scale is not None and root not in self._fixed and scale <= self._limit(root):
+        if root not in self._fixed and scale <= self._limit(root):
             self._scale[root] = scale
 
     def _limit(self, root: str) -> float:

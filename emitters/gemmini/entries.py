@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fadiff.converter.ir.generation import token_program
+from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import target_yaml
 from fadiff.emitters.gemmini.constants import INTERFACE_VERSION
@@ -68,6 +70,29 @@ def emit_entries(
     return folder
 
 
+def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> dict[str, Any]:
+    """What skeletons say of the entries as a language model: the first takes a prompt, the last one token at
+    a time; nothing where they are none, or their scores have no common scale."""
+    found = [token_program(graph) for graph in graphs]
+    last = found[-1]
+    if last is None or last.count != 1:
+        return {}
+    known = []
+    for graph, program, of_entry in zip(graphs, found, values, strict=True):
+        if program is None or program.vocabulary != last.vocabulary:
+            return {}
+        call = ["given" if name == program.tokens else "places" for name in graph.arguments]
+        known.append({**of_entry, "program": program, "call": call})
+    if len({values_of["outputs"][0]["scale_hex"] for values_of in known}) > 1:
+        return {}
+    limits = [program.context for program in found if program is not None and program.context]
+    return {
+        "step": known[-1],
+        "prompt": known[0] if len(known) > 1 else None,
+        "context": min(limits, default=0),
+    }
+
+
 def _files(
     entries: Sequence[Entry], model: str, linked: Linked, generator: str, sums: BlobSums
 ) -> dict[str, str | bytes]:
@@ -113,6 +138,9 @@ def _files(
         f"{model}.h": render("entries.h.j2", **shared),
         f"{model}.c": render("entries.c.j2", **shared),
     }
+    if loop := _loop([entry.schedule.graph for entry in entries], values):
+        for ending in ("h", "c"):
+            programs[f"{model}_generate.{ending}"] = render(f"generate.{ending}.j2", **shared, **loop)
     return {
         **programs,
         "main.c": render("entries_main.c.j2", **shared),

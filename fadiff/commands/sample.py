@@ -39,8 +39,9 @@ def sample(
 ) -> None:
     """Write NAME as ONNX: FILE.onnx, FILE.calibration.npz and FILE.inputs.npz.
 
-    Weights are random but seeded. Those of digits and digits-transformer are trained; they come with
-    FILE.labelled.npz for `fadiff accuracy`. Nothing is downloaded. Samples need fadiff[samples].
+    Weights are random but seeded. Those of digits, digits-transformer and characters are trained; they come
+    with FILE.labelled.npz for `fadiff accuracy`, or FILE.text.npz. Nothing is downloaded. Samples need
+    fadiff[samples].
 
     \b
     Examples:

@@ -1,0 +1,59 @@
+"""Which arguments of a graph are tokens and their positions, where it is a language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.host import Gather, Scatter
+
+_POSITION = "pos"
+"""In names of positions: position, position_ids, cache_position, pos."""
+
+
+@dataclass(frozen=True)
+class TokenProgram:
+    """Tensors of a graph that takes tokens and at most their positions, and gives scores of the next."""
+
+    tokens: str
+    positions: tuple[str, ...]
+    count: int
+    """Tokens of one run."""
+    scores: str
+    rows: int
+    """Of the scores: one for every token, or one for the last."""
+    vocabulary: int
+    """Scores of a row."""
+    context: int
+    """Positions that there are, by the tables and caches that they index; 0: any."""
+
+
+def token_program(graph: Graph) -> TokenProgram | None:
+    """A graph as a language model, None where it is none.
+
+    Its arguments are integers, all of one size; one is not named for positions; the only result has scores.
+    """
+    positions = tuple(name for name in graph.arguments if _POSITION in _named(graph, name))
+    tokens = [name for name in graph.arguments if name not in positions]
+    arguments = [graph.tensors[name] for name in graph.arguments]
+    if len(tokens) != 1 or len(graph.results) != 1:
+        return None
+    count, scores = graph.tensors[tokens[0]].size, graph.tensors[graph.results[0]]
+    if any(tensor.dtype != "int32" or tensor.size != count for tensor in arguments):
+        return None
+    vocabulary = scores.shape[-1] if scores.shape else 1
+    rows = scores.size // vocabulary
+    if rows not in (1, count) or scores.onnx_axes is not None or scores.along is not None or scores.zero:
+        return None
+    indexed = [
+        layer.operator.rows.length
+        for layer in graph.layers
+        if isinstance(layer, HostLayer)
+        and isinstance(layer.operator, Gather | Scatter)
+        and layer.inputs[1] in positions
+    ]
+    return TokenProgram(tokens[0], positions, count, scores.name, rows, vocabulary, min(indexed, default=0))
+
+
+def _named(graph: Graph, name: str) -> str:
+    return (graph.tensors[name].onnx_name or name).lower()

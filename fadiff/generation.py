@@ -1,0 +1,151 @@
+"""Tokens in, tokens out: the loop around a compiled language model, on the integers of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fadiff.converter.ir.generation import TokenProgram, token_program
+from fadiff.errors import InputError
+from fadiff.vectors import onnx_name, onnx_states
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+    from fadiff.converter.ir.graph import Graph
+
+Chooser = Callable[[np.ndarray], int]
+"""The next token by the scores of all."""
+
+
+def likeliest(scores: np.ndarray) -> int:
+    """The first of the largest."""
+    return int(np.argmax(scores))
+
+
+@dataclass
+class Generation:
+    """One sequence: what `<model>_prompt` and `<model>_step` of the firmware do, to the bit.
+
+    Args:
+        entries: of the model, in the order of a run: the first takes a prompt, the last one token at a time.
+            Each is a graph, and what computes its integers (those of float32 targets: the float model).
+
+    Raises:
+        InputError: an entry takes something else than tokens and their positions.
+    """
+
+    entries: Sequence[tuple[Graph, InferenceSession]]
+    position: int = 0
+    """Tokens of the sequence so far."""
+    scores: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """Of the next token, as the float model has them [vocabulary]."""
+    _kept: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    """What the sequence has left, by the ONNX names of states' inputs."""
+
+    def __post_init__(self) -> None:
+        self._programs = [_tokens_of(graph) for graph, _ in self.entries]
+        if self._programs[-1].count != 1:
+            raise InputError(f"{self.entries[-1][0].name}: no entry takes one token: compile one that does")
+
+    def prompt(self, tokens: Sequence[int] | np.ndarray) -> None:
+        """Begin a new sequence.
+
+        Raises:
+            InputError: no token, or more than there are positions.
+        """
+        if len(tokens) < 1:
+            raise InputError("a prompt has at least one token")
+        self.position, program, rest = 0, self._programs[0], list(map(int, tokens))
+        self._kept.clear()
+        fills = program.rows > 1 and bool(program.positions)
+        if len(self.entries) > 1 and (fills or len(rest) >= program.count):
+            used, rest = rest[: program.count], rest[program.count :]
+            rows = self._run(0, used + [0] * (program.count - len(used)))
+            self.scores, self.position = rows[len(used) - 1 if program.rows > 1 else 0], len(used)
+        for token in rest:
+            self.step(token)
+
+    def step(self, token: int) -> None:
+        """Go on with a token.
+
+        Raises:
+            InputError: there is no position for it.
+        """
+        context = self._programs[-1].context
+        if context and self.position >= context:
+            raise InputError(f"the sequence has {context} tokens, as many as the model has positions for")
+        (self.scores,) = self._run(len(self.entries) - 1, [token])
+        self.position += 1
+
+    def generate(
+        self, tokens: Sequence[int] | np.ndarray, count: int, choose: Chooser = likeliest
+    ) -> np.ndarray:
+        """The `count` tokens that follow a prompt [count]."""
+        self.prompt(tokens)
+        found: list[int] = []
+        for _ in range(count):
+            if found:
+                self.step(found[-1])
+            found.append(choose(self.scores))
+        return np.array(found, np.int64)
+
+    def _run(self, number: int, tokens: Sequence[int]) -> np.ndarray:
+        """Scores [rows, vocabulary] of one call."""
+        (graph, session), program = self.entries[number], self._programs[number]
+        places = np.arange(self.position, self.position + program.count)
+        given = {program.tokens: np.array(tokens)} | dict.fromkeys(program.positions, places)
+        stored = {n: v.astype(np.int32).reshape(graph.tensors[n].shape) for n, v in given.items()}
+        found, self._kept = _called(graph, session, stored, self._kept)
+        tensor = graph.tensors[program.scores]
+        scale = np.float32(1.0 if tensor.scale is None else tensor.scale)
+        return found.reshape(program.rows, program.vocabulary).astype(np.float32) * scale
+
+
+def _called(
+    graph: Graph,
+    session: InferenceSession,
+    arguments: Mapping[str, np.ndarray],
+    kept: Mapping[str, np.ndarray],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The only result of a call, as stored, and the states after it; what is not `kept` is zero."""
+    names = onnx_states(graph)
+    is_float = graph.element_type == "float32"
+    given, result = dict(arguments), graph.results[0]
+    states = [(s.output, s.input, named.input) for s, named in zip(graph.states, names, strict=True)]
+    for _, tensor, name in states:
+        zero = np.zeros(graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
+        given[tensor] = kept.get(name, zero).reshape(zero.shape)
+    outputs = [result, *(output for output, _, _ in states)]
+    if is_float:  # (the float model, whose types and names are the file's)
+        given = {onnx_name(graph, name): array for name, array in given.items()}
+        types = {node.name: node for node in session.get_inputs()}
+        given = {
+            name: array.reshape(types[name].shape).astype(_NUMPY[types[name].type])
+            for name, array in given.items()
+        }
+        outputs = [onnx_name(graph, name) for name in outputs]
+    computed: list[np.ndarray] = session.run(outputs, given)
+    found, *left = computed
+    return found, {**kept, **{name: array for (_, _, name), array in zip(states, left, strict=True)}}
+
+
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
+
+
+def _tokens_of(graph: Graph) -> TokenProgram:
+    found = token_program(graph)
+    if found is None:
+        names = ", ".join(onnx_name(graph, name) for name in graph.arguments)
+        raise InputError(
+            f"{graph.name}: generate needs a model of tokens and their positions with one output of "
+            f"scores; this one reads {names or 'nothing'}"
+        )
+    return found
