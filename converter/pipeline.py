@@ -76,8 +76,6 @@ class Conversion:
     """Reasons to doubt the calibration data; warnings, too."""
     mixed: Mixed = field(default_factory=Mixed)
     """The layers that are kept in float32 beside an int8 array."""
-    reach: Mixed | None = None
-    """The same with all that can be, where int8 is poor; None: not tried."""
     spans: Spans = field(default_factory=dict, repr=False)
     """Ranges of inputs, by the file's own quantisation of them, or by its first operators."""
     consecutive: bool = True
@@ -85,6 +83,12 @@ class Conversion:
     _program: Program | None = field(default=None, repr=False, compare=False)
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
+    _search: MixedSearch | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def reach(self) -> Mixed | None:
+        """What float32 wherever it can be would gain, tried when it is asked for; None: int8 is good."""
+        return None if self._search is None else self._search.reach()
 
     @cached_property
     def quantized_model(self) -> onnx.ModelProto:
@@ -237,7 +241,7 @@ def convert(
             f"{path}: {len(draft.values)} values have no scale (first: {draft.values[0]}), so the model is "
             "not quantised; use --quantize int8, or auto"
         )
-    choice, mixed, reach = Choice({}), Mixed(), None
+    choice, mixed, undecided = Choice({}), Mixed(), None
     doubted: tuple[str, ...] = ()
     drawn = False
     if draft.values and calibrate and element == "int8":
@@ -262,7 +266,7 @@ def convert(
         draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
         warnings.extend(kept.warnings)
         notes.extend(kept.notes)
-        reach = kept.reach
+        undecided = kept.undecided
         if kept.mixed is not None:
             mixed = kept.mixed
             notes.append(f"keep-float: {mixed}")
@@ -294,12 +298,12 @@ def convert(
         drawn,
         doubted,
         mixed,
-        reach,
         spans,
         not data.recorded,
         _program=program,
         _steps=steps,
         _quantisation=quantisation,
+        _search=undecided,
     )
 
 

@@ -26,8 +26,8 @@ class Kept:
     mixed: Mixed | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    reach: Mixed | None = None
-    """What floats could gain, where nobody asked for them and int8 is poor."""
+    undecided: MixedSearch | None = None
+    """What can tell what floats would gain, where nobody asked for them."""
 
 
 def decide(
@@ -49,8 +49,8 @@ def decide(
         named = search.worth(search.named) if search.named else None
         better = _with_states(search, without, progress)
         notes = () if better is None else (_advice(search, better),)
-        reach = search.on_array().reach() if search.is_judged and better is None else None
-        return replace(plain, mixed=named, notes=notes, reach=reach)
+        undecided = search.on_array() if search.is_judged and better is None else None
+        return replace(plain, mixed=named, notes=notes, undecided=undecided)
     search = _with_states(search, without, progress) or search
     on_array = search.on_array()
     kept, warning = on_array.until(least_db, progress)

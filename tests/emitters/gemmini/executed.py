@@ -33,7 +33,7 @@ def run_firmware(schedule: Schedule, inputs: dict[str, np.ndarray]) -> RunResult
     """Emit, build and run on the functional model."""
     with tempfile.TemporaryDirectory() as scratch:
         firmware = emit(schedule, model_name=schedule.graph.name, out_dir=Path(scratch) / "firmware")
-        (firmware / f"{schedule.graph.name}_self_test.c").unlink()  # a fifth of the time, and never called here
+        (firmware / f"{schedule.graph.name}_self_test.c").unlink()  # a fifth of the time, never called
         built = build_firmware(firmware, schedule.target, Path(scratch), "-O0")
         return Firmware(firmware, built, schedule.target).run(inputs)
 
