@@ -17,6 +17,7 @@ from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
+from fadiff.converter.plan.moved import moves_behind
 from fadiff.converter.plan.plan import Step, plan
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
@@ -103,6 +104,7 @@ class Drafter:
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
+        moves_behind(model, program_of(model), self.weights)
         return self._draft(model, self._read_again(model), note=note)
 
     def _equalised(self, plain: Calibration) -> Draft | None:

@@ -16,6 +16,7 @@ from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.functions import expand_functions
+from fadiff.converter.plan.moved import moves_behind
 from fadiff.converter.quantise.imported import strip_quantisation
 from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.empty import drop_empty
@@ -103,6 +104,8 @@ def simplify(
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
         program = program_of(model, weights)
+    if not imported.scales:
+        program = moves_behind(model, program, weights)
     if not imported.scales and not weights and (unused := drop_unused(model, program)):
         notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
         model = normalise(file, model)

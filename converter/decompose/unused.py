@@ -59,7 +59,7 @@ def picks_of(program: Program, node: Node) -> Sequence[Pick]:
     """What readers take of the one value of a node; nothing where one takes it whole."""
     if len(node.outputs) != 1 or node.outputs[0] in program.outputs:
         return ()
-    picks = [_pick(program, reader, node.outputs[0]) for reader in program.consumers(node.outputs[0])]
+    picks = [pick_of(program, reader, node.outputs[0]) for reader in program.consumers(node.outputs[0])]
     found = [pick for pick in picks if pick is not None]
     return found if len(found) == len(picks) and len({pick.axis for pick in found}) == 1 else ()
 
@@ -68,7 +68,7 @@ def _shape(program: Program, node: Node) -> tuple[int, ...]:
     return program.shapes[node.outputs[0]]
 
 
-def _pick(program: Program, node: Node, value: str) -> Pick | None:
+def pick_of(program: Program, node: Node, value: str) -> Pick | None:
     """Indices of the value that a reader takes; None where they are not of one axis."""
     shape = program.shapes.get(value)
     if shape is None or any(v and v not in program.shapes for v in node.outputs):  # (it is refused later)

@@ -100,7 +100,7 @@ def _of_node(program: Program, node: Node) -> Affine | None:
         return None
     if node.op in ("Sub", "Div") and node.inputs[0] in program.constants:
         return None
-    vector = _along_one_axis(constants[0].astype(np.float64), len(program.shapes[node.outputs[0]]))
+    vector = vector_of(constants[0].astype(np.float64), len(program.shapes[node.outputs[0]]))
     if vector is None:
         return None
     array, axis = vector
@@ -122,7 +122,7 @@ def _of_normalisation(program: Program, node: Node) -> Affine | None:
     return Affine(factor, bias - mean * factor, 1)
 
 
-def _along_one_axis(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | None:
+def vector_of(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | None:
     """A constant operand as a number or a vector, and the axis of the result that it varies along."""
     if array.ndim > rank:
         return None

@@ -14,11 +14,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from fadiff.converter.decompose.unused import pick_of
 from fadiff.converter.ir.channels import PRODUCTS
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.window import pads_of
 from fadiff.converter.plan.inputs import input_chains
+from fadiff.converter.plan.moved import axis_before, is_move
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.observe import activations
@@ -39,11 +41,13 @@ _FUTURE = 1e4
 
 @dataclass(frozen=True)
 class _Columns:
-    """A value, the products that read it, and the axis that they sum over."""
+    """A value, and the axis that the products that read it, or some of its columns, sum over."""
 
     value: str
     readers: tuple[Node, ...]
     axis: int
+    products: tuple[tuple[Node, tuple[int, ...]], ...]
+    """With the columns that each reads."""
     can_shift: bool
 
 
@@ -58,7 +62,7 @@ def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples:
     ends = {name: nodes[-1].outputs[0] for name, nodes in input_chains(program)}
     found = []
     for name in program.inputs:
-        columns = _columns(program, name, ends.get(name, name))
+        columns = _columns(program, name, _behind_moves(program, ends.get(name, name)))
         if columns is None:
             continue
         factor, shift = _choice(columns, _numbers(file, model, samples, columns))
@@ -89,16 +93,47 @@ def _columns(program: Program, name: str, value: str) -> _Columns | None:
     readers = program.consumers(value)
     if not program.is_float(value) or name in states or value in program.outputs or not readers:
         return None
-    if not all(_multiplies(program, node, value) for node in readers):
-        return None
     rank = len(program.shapes[value])
-    axes = {1 if node.op == "Conv" else rank - 1 for node in readers}
-    if len(axes) != 1 or rank < 2:
+    if rank < 2:
         return None
-    return _Columns(value, readers, axes.pop(), all(_takes_shift(program, node) for node in readers))
+    products, axes = list[tuple[Node, tuple[int, ...]]](), set[int]()
+    for reader in readers:
+        pick = pick_of(program, reader, value)
+        parts = [(value, tuple(range(program.shapes[value][-1])))] if pick is None else pick.indices
+        for part, indices in parts:
+            nodes = program.consumers(part) if pick is not None else (reader,)
+            if part in program.outputs or not all(multiplies(program, node, part) for node in nodes):
+                return None
+            axes.update({1 if node.op == "Conv" else rank - 1 for node in nodes})
+            axes.update(() if pick is None else (pick.axis if not pick.drops_axis else -1,))
+            products += [(node, indices) for node in nodes]
+    if len(axes) != 1 or not products or not _can_move(program, value, name, *axes):
+        return None
+    axis = axes.pop()
+    count = program.shapes[value][axis]
+    products = [(node, taken if node not in readers else tuple(range(count))) for node, taken in products]
+    can_shift = all(_takes_shift(program, node) for node, _ in products)
+    return _Columns(value, readers, axis, tuple(products), can_shift)
 
 
-def _multiplies(program: Program, node: Node, value: str) -> bool:
+def _behind_moves(program: Program, value: str) -> str:
+    """The value as its readers see it: transposed, or under another shape."""
+    while (reader := program.sole_consumer(value)) is not None and is_move(program, reader, value):
+        value = reader.outputs[0]
+    return value
+
+
+def _can_move(program: Program, value: str, name: str, axis: int) -> bool:
+    """Whether what varies along an axis of the value can come before its moves."""
+    at: int | None = axis
+    while value != name and at is not None:
+        node = program.producer[value]
+        at = axis_before(program, node, at) if is_move(program, node, node.inputs[0]) else at
+        value = next(program.activations(node))
+    return at is not None
+
+
+def multiplies(program: Program, node: Node, value: str) -> bool:
     """Whether a node is a product of the value and constant weights that may change."""
     weight = program.constant(node.input(1)) if node.op in PRODUCTS else None
     plain = weight is not None and (node.op == "Conv" or weight.ndim == 2)
@@ -175,18 +210,19 @@ class _Editor:
             self.graph.value_info.append(helper.make_tensor_value_info(out, TensorProto.FLOAT, sizes))
             value = out
         first = min(list(self.graph.node).index(self.nodes[node.outputs[0]]) for node in columns.readers)
+        for node in columns.readers:
+            self.nodes[node.outputs[0]].input[0] = value
         for offset, added in enumerate(made):
             self.graph.node.insert(first + offset, added)
         self.nodes = {node.output[0]: node for node in self.graph.node}
         count = self.program.shapes[columns.value][columns.axis]
-        for node in columns.readers:
-            proto = self.nodes[node.outputs[0]]
-            proto.input[0] = value
-            self._take_back(node, proto, *(np.broadcast_to(v, (count,)) for v in (factor, shift)))
+        for node, taken in columns.products:
+            vectors = (np.broadcast_to(vector, (count,))[list(taken)] for vector in (factor, shift))
+            self._take_back(node, self.nodes[node.outputs[0]], *vectors)
 
     def _take_back(self, node: Node, proto: onnx.NodeProto, factor: np.ndarray, shift: np.ndarray) -> None:
         weight = self.program.constants[node.inputs[1]].astype(np.float64)
-        summed = _by_input(node, weight)
+        summed = by_input(node, weight)
         scaled = summed / factor[:, None] if node.op != "Conv" else weight / _spread(node, weight, factor)
         if node.op == "Conv":
             added = (weight * _spread(node, weight, shift)).reshape(len(weight), -1).sum(1)
@@ -237,7 +273,7 @@ class _Editor:
         return name
 
 
-def _by_input(node: Node, weight: np.ndarray) -> np.ndarray:
+def by_input(node: Node, weight: np.ndarray) -> np.ndarray:
     """Weights of a matrix product as [input, output]."""
     return weight.T if node.attributes.get("transB", 0) else weight
 

@@ -299,3 +299,104 @@ def test_types_that_fit_no_input(wanted: InputTypes, says: str, tmp_path: Path) 
     onnx.save(_time_step(), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=says):
         convert(tmp_path / "m.onnx", input_type=wanted)
+
+
+MOVES = {
+    "unsqueeze": ([helper.make_node("Unsqueeze", ["x", "axes"], ["u"])], (1, 4), (1, 1, 1, 4)),
+    "reshape": ([helper.make_node("Reshape", ["x", "shape"], ["u"])], (1, 2, 4), (2, 4)),
+    "transpose": ([helper.make_node("Transpose", ["x"], ["u"], perm=[0, 2, 1])], (1, 4, 6), (1, 6, 4)),
+    "several": (
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            helper.make_node("Unsqueeze", ["t", "axes"], ["u"]),
+        ],
+        (4, 3),
+        (1, 1, 3, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("moves", MOVES)
+def test_normalised_behind_moves(moves: str, raw: bool, tmp_path: Path) -> None:
+    """By the file, or by the weights that read the input; nothing is computed either way."""
+    between, shape, moved = MOVES[moves]
+    w = weights(1, 4, 16)
+    bias = (-(MEAN / SPREAD).astype(np.float64) @ w).astype(np.float32)
+    first = (
+        [helper.make_node("MatMul", ["u", "raw"], ["p"]), helper.make_node("Add", ["p", "bias"], ["h"])]
+        if raw
+        else [
+            helper.make_node("Sub", ["u", "mean"], ["a"]),
+            helper.make_node("Div", ["a", "std"], ["n"]),
+            helper.make_node("MatMul", ["n", "w"], ["h"]),
+        ]
+    )
+    nodes = [
+        *between,
+        *first,
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+    ]
+    constants = {
+        "mean": MEAN.reshape(-1),
+        "std": SPREAD,
+        "w": w,
+        "raw": w / SPREAD[:, None],
+        "bias": bias,
+        "v": weights(3, 16, 3),
+        "axes": np.array([0, 1], np.int64),
+        "shape": np.array(moved, np.int64),
+    }
+    read = {name for node in nodes for name in node.input}
+    used = {name: array for name, array in constants.items() if name in read}
+    model = model_of(nodes, {"x": shape}, {"y": None}, used)
+    onnx.save(model, tmp_path / "m.onnx")
+    axis = shape.index(4)
+    along = [-1 if i == axis else 1 for i in range(len(shape))]
+    generator = np.random.default_rng(0)
+    mean, spread = MEAN.reshape(along), SPREAD.reshape(along)
+    samples = [
+        {"x": (mean + spread * generator.uniform(-2, 2, shape)).astype(np.float32)} for _ in range(112)
+    ]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples[:96])
+    assert [layer.op for layer in conversion.graph.layers if layer.op != "copy"] == ["gemm", "gemm"]
+    assert _quality(model, conversion, samples[96:])[0] > 25
+
+
+@pytest.mark.parametrize("kind", ["split", "slice"])
+def test_columns_that_different_products_read(kind: str, tmp_path: Path) -> None:
+    """Positions in millimetres and speeds in metres per second, each for a product of its own."""
+    parts = {
+        "split": [helper.make_node("Split", ["x"], ["p", "v"], axis=1)],
+        "slice": [
+            helper.make_node("Slice", ["x", "zero", "two", "one"], ["p"]),
+            helper.make_node("Slice", ["x", "two", "four", "one"], ["v"]),
+        ],
+    }[kind]
+    nodes = [
+        *parts,
+        helper.make_node("Gemm", ["p", "wp"], ["a"]),
+        helper.make_node("Gemm", ["v", "wv", "b"], ["c"], transB=1),
+        helper.make_node("Add", ["a", "c"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["y"]),
+    ]
+    constants = {
+        "wp": weights(1, 2, 8) / np.float32(1000),
+        "wv": weights(2, 8, 2),
+        "b": weights(3, 8),
+        "w": weights(4, 8, 3),
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "four": np.array([4], np.int64),
+    }
+    read = {name for node in nodes for name in node.input}
+    used = {name: array for name, array in constants.items() if name in read}
+    model = model_of(nodes, {"x": (1, 4)}, {"y": None}, used)
+    onnx.save(model, tmp_path / "m.onnx")
+    size = np.array([1000, 1000, 1, 1], np.float32)
+    conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 64, 0 * size, size))
+    decibels, drift = _quality(model, conversion, _samples(1, 32, 0 * size, size))
+    assert decibels > 25 and drift < 1e-5

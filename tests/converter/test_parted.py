@@ -117,3 +117,54 @@ def test_no_weight_becomes_larger_than_the_largest(tmp_path: Path) -> None:
     samples = [{"x": weights(i, 1, 16) * size} for i in range(12)]
     conversion = convert(tmp_path / "m.onnx", calibration=samples, without=["fold-inputs"])
     assert not any("parts of one product" in note for note in conversion.notes)
+
+
+JOINED: dict[str, list[onnx.NodeProto]] = {
+    "inputs": [helper.make_node("Identity", ["v"], ["w0"])],
+    "a table": [helper.make_node("Tanh", ["v"], ["w0"])],
+    "a product": [
+        helper.make_node("MatMul", ["v", "wv"], ["v1"]),
+        helper.make_node("Add", ["v1", "bv"], ["v2"]),
+        helper.make_node("Relu", ["v2"], ["w0"]),
+    ],
+    "others": [helper.make_node("Mul", ["v", "v"], ["w0"])],
+}
+
+
+@pytest.mark.parametrize("kind", JOINED)
+def test_what_a_concat_joins_for_products_keeps_its_scale(kind: str, tmp_path: Path) -> None:
+    """Positions in millimetres beside speeds in metres per second."""
+    nodes = [
+        *JOINED[kind],
+        helper.make_node("Concat", ["p", "w0"], ["j"], axis=1),
+        helper.make_node("Gemm", ["j", "w"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "u"], ["y"]),
+        helper.make_node("MatMul", ["j", "w2"], ["z"]),
+    ]
+    row = np.repeat(np.array([1e-3, 1], np.float32), 3)
+    constants = {"w": weights(1, 16, 6) * row, "u": weights(2, 16, 3), "w2": weights(5, 6, 4) * row[:, None]}
+    if kind == "a product":
+        constants |= {"wv": weights(3, 3, 3), "bv": weights(4, 3)}
+    model = model_of(nodes, {"p": (1, 3), "v": (1, 3)}, {"y": None, "z": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"p": 1000 * weights(i, 1, 3), "v": weights(500 + i, 1, 3)} for i in range(64)]
+    plain = convert(tmp_path / "m.onnx", calibration=samples[:48], without=["equalise-channels"])
+    conversion = convert(tmp_path / "m.onnx", calibration=samples[:48])
+    names = ("y", "z")
+    floats = session(conversion.float_model)
+    for expected, got in zip(*(net.run(None, samples[0]) for net in (session(model), floats)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    figures = []
+    for made in (plain, conversion):
+        graph = made.graph
+        real, found = [list[np.ndarray](), list[np.ndarray]()], [list[np.ndarray](), list[np.ndarray]()]
+        for feeds in samples[48:]:
+            stored = run_reference(graph, store_inputs(graph, feeds))
+            for i, value in enumerate(session(model).run(list(names), feeds)):
+                real[i].append(value)
+                name = graph.outputs[i]
+                found[i].append(from_storage(graph.tensors[name], stored[name], value.shape))
+        figures.append([sqnr_db(np.array(real[i]), np.array(found[i])) for i in range(2)])
+    assert max(figures[0]) < 15 and min(figures[1]) > 22
+    assert len(conversion.graph.layers) <= len(plain.graph.layers) + (kind == "others")

@@ -1,0 +1,114 @@
+"""Affine functions of an input behind moves of its elements, put in front of them.
+
+x -> Unsqueeze -> (x - mean) / std is x -> (x - mean) / std -> Unsqueeze with constants of another shape: what
+the input's integers mean then, and no layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from fadiff.converter.ir.program import Node, Program, program_of
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.plan.inputs import vector_of
+from fadiff.converter.printable import FreshNames
+from fadiff.converter.read.reserved import names_in
+
+RESHAPES = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
+_AFFINE = frozenset(("Add", "Sub", "Mul", "Div"))
+
+
+def moves_behind(model: onnx.ModelProto, program: Program, weights: StoredWeights) -> Program:
+    """Rewrite a normalised model in place: moves of an input come behind affine functions of it."""
+    while (found := _first(program)) is not None:
+        _swap(model, program, *found)
+        program = program_of(model, weights)
+    return program
+
+
+def is_move(program: Program, node: Node, value: str) -> bool:
+    """Whether a node gives all elements of the value on, in another order or under another shape."""
+    known = value in program.shapes and node.outputs[0] in program.shapes
+    return known and node.op in RESHAPES | {"Transpose"} and not node.domain and node.inputs[0] == value
+
+
+def axis_before(program: Program, move: Node, axis: int) -> int | None:
+    """The axis of what a move reads that an axis of what it gives is; None where it is no axis there."""
+    before, after = program.shapes[move.inputs[0]], program.shapes[move.outputs[0]]
+    if move.op == "Transpose":
+        perm = move.attributes.get("perm", tuple(range(len(before)))[::-1])
+        return int(perm[axis])
+    inner = math.prod(after[axis + 1 :])
+    fits = (i for i, size in enumerate(before) if size == after[axis] and math.prod(before[i + 1 :]) == inner)
+    return next(fits, None)
+
+
+def _first(program: Program) -> tuple[Node, Node, int | None] | None:
+    """A move of an input, the function behind it, and the axis before the move that it varies along."""
+    for value in program.inputs:
+        reader = program.sole_consumer(value)
+        while reader is not None and (is_move(program, reader, value) or _is_function(program, reader)):
+            following = program.sole_consumer(reader.outputs[0])
+            moved = reader.outputs[0]
+            if is_move(program, reader, value) and following is not None and _is_function(program, following):
+                axis = _axis(program, following, len(program.shapes[moved]))
+                before = None if axis is None else axis_before(program, reader, axis)
+                if axis is None or before is not None:
+                    return reader, following, before
+            value, reader = moved, following
+    return None
+
+
+def _is_function(program: Program, node: Node) -> bool:
+    """A Cast to floats, or arithmetic with one constant that varies along one axis at most."""
+    if node.domain or len(node.outputs) != 1 or len(list(program.activations(node))) != 1:
+        return False
+    if node.op == "Cast":
+        return program.is_float(node.outputs[0])
+    value = next(program.activations(node))
+    shape = program.shapes.get(value)
+    if node.op not in _AFFINE or shape is None or program.shapes.get(node.outputs[0]) != shape:
+        return False
+    return vector_of(_constant(program, node), len(shape)) is not None
+
+
+def _constant(program: Program, node: Node) -> np.ndarray:
+    return next(program.constants[name] for name in node.inputs if name in program.constants)
+
+
+def _axis(program: Program, node: Node, rank: int) -> int | None:
+    vector = None if node.op == "Cast" else vector_of(_constant(program, node), rank)
+    return None if vector is None else vector[1]
+
+
+def _swap(model: onnx.ModelProto, program: Program, move: Node, function: Node, axis: int | None) -> None:
+    """a -> move -> b -> function -> c becomes a -> function -> b' -> move -> c."""
+    graph, fresh = model.graph, FreshNames(names_in(model.graph))
+    places = {node.output[0]: i for i, node in enumerate(graph.node) if node.output}
+    first, second = places[move.outputs[0]], places[function.outputs[0]]
+    moving, computing = onnx.NodeProto(), onnx.NodeProto()
+    moving.CopyFrom(graph.node[first])
+    computing.CopyFrom(graph.node[second])
+    source, shape = move.inputs[0], program.shapes[move.inputs[0]]
+    between = fresh.new(f"{source}.{function.op}")
+    for i, name in enumerate(function.inputs):
+        if name in program.constants and function.op != "Cast":
+            array = program.constants[name].reshape(-1)
+            array = array.reshape(
+                [-1 if at == axis else 1 for at in range(len(shape))] if axis is not None else []
+            )
+            computing.input[i] = fresh.new(name)
+            graph.initializer.append(numpy_helper.from_array(array, computing.input[i]))
+        else:
+            computing.input[i] = source
+    computing.output[0], moving.input[0], moving.output[0] = between, between, function.outputs[0]
+    graph.node[first].CopyFrom(computing)
+    graph.node[second].CopyFrom(moving)
+    kept = [value for value in graph.value_info if value.name != move.outputs[0]]
+    del graph.value_info[:]
+    kind = program.types[function.outputs[0]]
+    graph.value_info.extend([*kept, helper.make_tensor_value_info(between, kind, shape)])
