@@ -83,8 +83,8 @@ class Scorer(ABC, Generic[Hardware]):
         """What `alone` said."""
 
     @abstractmethod
-    def costs(self, hardware: Hardware, *, alone: bool) -> dict[str, Cost]:
-        """Of every network, with each layer `alone` or fused.
+    def costs(self, hardware: Hardware) -> dict[str, Cost]:
+        """Of every network.
 
         Raises:
             ScheduleError, MachineError: one does not fit.
@@ -102,7 +102,7 @@ class Scorer(ABC, Generic[Hardware]):
     def __call__(self, design: Sizes) -> float:
         """The objective, a geometric mean over the networks; infinite where one does not fit."""
         if design not in self._known:
-            scored = self._known[design] = self.score(design)
+            scored = self._known[design] = self.score(design, self.costs)
             if scored is not None:
                 self.found.append(Found(self.used, scored))
                 self.say(f"{len(self.found)} designs, best {self.value(self.best):.4g}")
@@ -135,23 +135,29 @@ class Scorer(ABC, Generic[Hardware]):
         mean = scored.mean
         return {"edp": mean.edp, "energy": mean.energy_uj, "latency": mean.latency_cycles}[self.objective]
 
-    def score(self, design: Sizes, *, alone: bool = False) -> Scored | None:
+    def score(self, design: Sizes, costs: Callable[[Hardware], dict[str, Cost]]) -> Scored | None:
         """Every network searched on a design; None where one does not fit."""
         hardware = self.space.hardware(design)
         if hardware is None:
             return None
         try:
-            costs = self.costs(hardware, alone=alone)
+            return Scored(design, self.space.mm2(design), costs(hardware))
         except (ScheduleError, MachineError):
             return None
-        return Scored(design, self.space.mm2(design), costs)
 
     def alone(self, design: Sizes) -> float:
-        """The objective with every layer alone: quick, and mostly orders designs as fusion does."""
+        """The objective as far as a quick search tells."""
         if design not in self.judged:
-            scored = self.score(design, alone=True)
-            self.judged[design] = math.inf if scored is None else self.value(scored)
+            self.judged[design] = self.quick(design)
         return self.judged[design]
+
+    def quick(self, design: Sizes) -> float:
+        """What `alone` remembers; here the objective itself."""
+        return self(design)
+
+    def looks(self, design: Sizes) -> float:
+        """By what neighbours are tried first; here all alike."""
+        return 0.0
 
 
 class GemminiScorer(Scorer[Target]):
@@ -171,9 +177,21 @@ class GemminiScorer(Scorer[Target]):
         super().__init__(space, settings.objective, seconds, clock=clock, say=say)
         self._gemminis, self.graphs, self.settings, self.solved = space, graphs, settings, solved
 
-    def costs(self, hardware: Target, *, alone: bool) -> dict[str, Cost]:
+    def costs(self, hardware: Target) -> dict[str, Cost]:
         """By `optimize`."""
-        settings = replace(self.settings, method="layerwise") if alone else self.settings
+        return self._costs(hardware, self.settings)
+
+    def quick(self, design: Sizes) -> float:
+        """With every layer alone, which mostly orders designs as fusion does."""
+        alone = replace(self.settings, method="layerwise")
+        scored = self.score(design, lambda target: self._costs(target, alone))
+        return math.inf if scored is None else self.value(scored)
+
+    def looks(self, design: Sizes) -> float:
+        """With every layer alone."""
+        return self.alone(design)
+
+    def _costs(self, hardware: Target, settings: Settings) -> dict[str, Cost]:
         found = {
             name: optimize(forms[hardware.side], hardware, settings, solved=self.solved).cost
             for name, forms in self.graphs.items()
@@ -203,10 +221,9 @@ class MachineScorer(Scorer[Machine]):
         super().__init__(space, options.objective, seconds, clock=clock, say=say)
         self._machines, self.graphs, self.options = space, graphs, options
 
-    def costs(self, hardware: Machine, *, alone: bool) -> dict[str, Cost]:
+    def costs(self, hardware: Machine) -> dict[str, Cost]:
         """By `map_network`."""
-        options = replace(self.options, fusion=False, method="local") if alone else self.options
-        found = {name: options.search(graph, hardware).best for name, graph in self.graphs.items()}
+        found = {name: self.options.search(graph, hardware).best for name, graph in self.graphs.items()}
         return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
 
     def relaxed(self) -> Relaxed[Any]:

@@ -87,7 +87,7 @@ def _climb(
     share: float,
     but: Sequence[str] = (),
 ) -> None:
-    """Steps to better neighbours, those first that look best with layers alone, until there are none; `but`
+    """Steps to better neighbours, those first that look best, until there are none; `but`
     are sizes that stay: those that fusion alone has a use for."""
     moves = True
     while moves:
@@ -96,7 +96,7 @@ def _climb(
         for design in scorer.space.neighbours(at, but):
             if scorer.is_over(share):
                 return
-            near.append((scorer.alone(design), design))
+            near.append((scorer.looks(design), design))
         for _, design in sorted(near):
             if scorer.is_over(share):
                 return
