@@ -87,8 +87,8 @@ def _climb(
     share: float,
     but: Sequence[str] = (),
 ) -> None:
-    """Steps to better neighbours, those first that look best, until there are none; `but`
-    are sizes that stay: those that fusion alone has a use for."""
+    """Steps to better neighbours, those first that look best, until there are none; `but` are sizes that
+    stay: those that fusion alone has a use for."""
     moves = True
     while moves:
         moves = False
