@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
 from fadiff.converter.ir.dims import Dims
-from fadiff.converter.ir.graph import Activation, Graph, TensorCoreLayer, View
+from fadiff.converter.ir.graph import (
+    Activation,
+    Graph,
+    HostLayer,
+    Layer,
+    Tensor,
+    TensorCoreLayer,
+    View,
+)
 from fadiff.converter.ir.host import (
     Add,
     Copy,
@@ -29,6 +37,7 @@ from fadiff.converter.ir.host import (
     Softmax,
 )
 from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.states import State
 
 ACTIVATION_SCALE = 2.0**-4
 WEIGHT_SCALE = 2.0**-7
@@ -286,6 +295,69 @@ def gpt3_block(
     for i in range(layers):
         x = _decoder_block(net, f"h{i}", x, seq, width, heads, ffn)
     return net.graph.build((x,))
+
+
+def scores(width: int, vocabulary: int) -> Graph:
+    """What ends a language model: the product that gives one token's scores."""
+    net = _Network("scores")
+    x = net.graph.input("input", (1, width), scale=ACTIVATION_SCALE)
+    return net.graph.build((net.gemm("scores", x, 1, width, vocabulary),))
+
+
+def chained(block: Graph, times: int, source: str, result: str) -> Graph:
+    """`times` blocks one behind the other: what `result` is of one, `source` is of the next.
+
+    States are each block's own, other inputs common; large constants are broadcast zeros.
+    """
+    kept = {end for state in block.states for end in (state.input, state.output)}
+    common = [name for name in block.inputs if name not in kept and name != source]
+    tensors: dict[str, Tensor] = {}
+    layers: list[Layer] = []
+    states: list[State] = []
+    for at in range(times):
+        names = {name: name if name in common else f"block{at}.{name}" for name in block.tensors}
+        if at:
+            names[source] = f"block{at - 1}.{result}"
+        for name, tensor in block.tensors.items():
+            tensors.setdefault(names[name], replace(tensor, name=names[name], data=_light(tensor.data)))
+        layers += [_renamed(layer, f"block{at}.{layer.name}", names) for layer in block.layers]
+        states += [State(names[state.output], names[state.input]) for state in block.states]
+    first, last = f"block0.{source}", f"block{times - 1}.{result}"
+    return replace(
+        block,
+        tensors=tensors,
+        layers=tuple(layers),
+        inputs=(first, *common, *(state.input for state in states)),
+        outputs=(last, *(state.output for state in states)),
+        states=tuple(states),
+    )
+
+
+_LIGHT = 2**16
+"""Bytes of a constant that is kept."""
+
+
+def _light(data: np.ndarray | None) -> np.ndarray | None:
+    if data is None or data.nbytes < _LIGHT:
+        return data
+    return np.broadcast_to(data.dtype.type(0), data.shape)
+
+
+def _renamed(layer: Layer, name: str, names: Mapping[str, str]) -> Layer:
+    """The layer on other tensors."""
+    if isinstance(layer, HostLayer):
+        inputs, outputs = (tuple(names[n] for n in ends) for ends in (layer.inputs, layer.outputs))
+        return replace(layer, name=name, inputs=inputs, outputs=outputs)
+    scale = layer.row_scale
+    return replace(
+        layer,
+        name=name,
+        input=replace(layer.input, tensor=names[layer.input.tensor]),
+        weight=replace(layer.weight, tensor=names[layer.weight.tensor]),
+        output=replace(layer.output, tensor=names[layer.output.tensor]),
+        bias=None if layer.bias is None else names[layer.bias],
+        row_scale=None if scale is None else replace(scale, tensor=names[scale.tensor]),
+    )
 
 
 NETWORKS: dict[str, Callable[..., Graph]] = {

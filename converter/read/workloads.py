@@ -25,6 +25,8 @@ _FLOAT_ONLY = frozenset(
 )
 _NARROW = frozenset((TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16))
 _FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE))
+_MOST_DRAWN = 2**20
+"""Numbers of one constant; a larger one has them again and again."""
 DRAWN = "fadiff: drawn weights"
 """Key of the model's metadata: the first of the constants that were drawn, and how many there are."""
 
@@ -95,9 +97,10 @@ def _as_inputs(graph: onnx.GraphProto, given: Collection[str]) -> Iterator[str]:
 def _draw(tensor: TensorProto) -> None:
     generator = np.random.default_rng(list(tensor.name.encode()))  # (the same for the same name)
     inputs = math.prod(tensor.dims[1:]) if len(tensor.dims) > 1 else 1
-    array = generator.standard_normal(tuple(tensor.dims)) / np.sqrt(inputs)
+    drawn = generator.standard_normal(min(math.prod(tensor.dims), _MOST_DRAWN)) / np.sqrt(inputs)
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    tensor.CopyFrom(numpy_helper.from_array(array.astype(kind), tensor.name))
+    array = np.resize(drawn.astype(kind), tuple(tensor.dims))
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
 def _is_int8_typed(model: onnx.ModelProto) -> bool:
