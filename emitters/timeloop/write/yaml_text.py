@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import yaml
+
+if TYPE_CHECKING:
+    from yaml import SafeDumper
+else:
+    SafeDumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # (some builds of PyYAML are without libyaml)
 
 HYPHENATED = {
     "word_bits": "word-bits",
@@ -30,7 +36,7 @@ class OneLine:
     content: object
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(SafeDumper):
     def ignore_aliases(self, data: object) -> bool:
         return True
 
