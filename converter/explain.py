@@ -28,7 +28,7 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
     norms: Counter[int] = Counter()
     inputs: Counter[str] = Counter()
     for step in steps:
-        if step.kind == "input":
+        if step.kind in ("input", "output"):
             inputs[" + ".join(node.op for node in step.nodes)] += 1
         elif step.kind == "lookup":
             if step.head.name in present:
@@ -47,7 +47,7 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
         *_counted(ABSORB_MOVEMENT, "{} became strides", views),
         *_counted(FOLD_CHAINS, "chains of {} nodes became tables", tables),
         *_counted(FOLD_CHAINS, "{} became a scale", scales),
-        *_counted(FOLD_INPUTS, "{} of an input became what its integers mean", inputs),
+        *_counted(FOLD_INPUTS, "{} became what integers of an input or output mean", inputs),
         *_counted(FOLD_NORMS, "normalisations of {} nodes became layers", norms),
         f"copies: {copies} remain; {len(program.nodes)} nodes are {len(graph.layers)} layers",
     )

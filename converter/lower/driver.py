@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from fadiff.converter.errors import Unsupported
-from fadiff.converter.ir.graph import AxisScales, ElementType, Graph, Part
+from fadiff.converter.ir.graph import AxisScales, ElementType, Graph
 from fadiff.converter.ir.operators import is_elementwise
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
@@ -18,12 +17,11 @@ from fadiff.converter.lower.bytes import lower_bytes
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.float_layers import FloatLayers
 from fadiff.converter.lower.formula import lower_formula
-from fadiff.converter.lower.layout import finish_outputs
+from fadiff.converter.lower.layout import finish_outputs, meaning_along
 from fadiff.converter.lower.lookup import lower_lookup
-from fadiff.converter.lower.movement import merged_parts
 from fadiff.converter.lower.rows import lower_norm
 from fadiff.converter.lower.table import find, problem
-from fadiff.converter.plan.inputs import affine_of
+from fadiff.converter.plan.inputs import Affine, affine_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.rewrites import ABSORB_MOVEMENT
@@ -108,6 +106,9 @@ def lower(
     for step in steps:
         if step.kind == "input":
             continue
+        if step.kind == "output":
+            lowering.values[step.output] = lowering.values[step.source]
+            continue
         if step.is_float:
             floats.lower(step, _lower_step)
             continue
@@ -117,7 +118,7 @@ def lower(
                 if value not in quantisation.joined:  # (a copy would not know of its parts)
                     lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     floats.finish()
-    outputs = finish_outputs(lowering)
+    outputs = finish_outputs(lowering, {step.output: step for step in steps if step.kind == "output"})
     graph = lowering.graph.build(outputs, sha256)
     stored = dict(zip(program.outputs, outputs, strict=True))
     states = tuple(
@@ -160,16 +161,9 @@ def _lower_folded(lowering: Lowering, step: Step) -> None:
     program, value = lowering.program, step.source
     affine, scale = affine_of(program, step.nodes), lowering.scale(step.output)
     assert scale is not None
-    factor, shift = (array.reshape(-1) for array in np.broadcast_arrays(affine.factor, affine.shift))
+    inverse = Affine(1 / affine.factor, -affine.shift / affine.factor, affine.axis)
     order = _input_order(program, value)
-    axis = affine.axis if affine.axis is not None else order[-1]
-    count = program.shapes[value][axis] if affine.axis is None else 1
-    parts = [
-        Part(count, float(np.float32(scale / f)), float(np.float32(-s / f)))
-        for f, s in zip(factor.tolist(), shift.tolist(), strict=True)
-    ]
-    along = AxisScales(order.index(axis), merged_parts(parts))
-    _lower_input(lowering, value, step.output, along)
+    _lower_input(lowering, value, step.output, meaning_along(inverse, scale, 0, program.shapes[value], order))
 
 
 def _input_order(program: Program, value: str) -> tuple[int, ...]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.ir.strided import Strided
 from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.movement import merged_parts
+from fadiff.converter.plan.inputs import Affine, affine_of
 from fadiff.converter.plan.plan import Step
 
 
@@ -22,11 +28,27 @@ def lower_transpose(lowering: Lowering, step: Step) -> None:
     lowering.values[step.output] = value.transpose(order)
 
 
-def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
+def meaning_along(
+    affine: Affine, scale: float, zero: int, shape: Sequence[int], order: Sequence[int]
+) -> AxisScales:
+    """What integers of a scale and zero point mean after an affine function of values of `shape`, which are
+    stored with axes in `order`."""
+    factor, shift = (array.reshape(-1) for array in np.broadcast_arrays(affine.factor, affine.shift))
+    axis = affine.axis if affine.axis is not None else order[-1]
+    count = shape[axis] if affine.axis is None else 1
+    parts = [
+        Part(count, float(np.float32(scale * f)), float(np.float32(s - zero * scale * f)))
+        for f, s in zip(factor.tolist(), shift.tolist(), strict=True)
+    ]
+    return AxisScales(order.index(axis), merged_parts(parts))
+
+
+def finish_outputs(lowering: Lowering, ends: Mapping[str, Step]) -> tuple[str, ...]:
     """Names of the graph outputs: each a whole tensor that stores exactly one ONNX output.
 
     An output that is a view, shuffles an axis, has another scale than its tensor, or is a graph input
     is copied; one that is a state, too, where it is stored otherwise than the input that it becomes.
+    `ends` are steps of kind output, by what they give: what the integers mean.
     """
     names: list[str] = []
     inputs = {state.output: lowering.values[state.input] for state in lowering.program.states}
@@ -34,6 +56,8 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         stored = lowering.value(value)
         tensor = lowering.graph.tensors[stored.tensor]
         whole = lowering.is_whole(stored) and tensor.scale == stored.scale
+        if value in ends and sorted(tensor.shape) != sorted(lowering.program.shapes[value]):
+            whole = False  # (its axes are not those that the meaning is along)
         row_major = stored.is_row_major
         shuffled = not row_major and stored.storage_order() is None
         again = inputs.get(value)
@@ -50,8 +74,19 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
             )
             row_major = stored.is_row_major
         lowering.rename(stored, value, row_major)
+        if value in ends:
+            _give_meaning(lowering, stored.tensor, ends[value])
         names.append(stored.tensor)
     return tuple(names)
+
+
+def _give_meaning(lowering: Lowering, name: str, step: Step) -> None:
+    tensor, shape = lowering.graph.tensors[name], lowering.program.shapes[step.output]
+    order = tensor.onnx_axes or tuple(range(len(shape)))
+    assert tensor.scale is not None and tensor.shape == tuple(shape[axis] for axis in order)
+    affine = affine_of(lowering.program, step.nodes)
+    along = meaning_along(affine, tensor.scale, lowering.zero(step.source), shape, order)
+    lowering.graph.tensors[name] = replace(tensor, along=along)
 
 
 def _ordered_alike(a: Strided, b: Strided) -> bool:

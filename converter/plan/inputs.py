@@ -1,8 +1,8 @@
-"""Affine functions of an input alone, as (x - mean) / std: what the input's integers mean, no layer.
+"""Affine functions of an input alone, as (x - mean) / std, and at the end of an output: what integers mean.
 
 The program around stores what such a chain would give: value = scale * integer + offset, with numbers of
 their own along one axis.  Features in their own units (Pa, degrees, shares) then lose nothing at the input,
-and the core does nothing.
+and the core does nothing.  An output that ends in std * h + mean is stored as h.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fadiff.converter.ir.operators import WEIGHTED
 from fadiff.converter.ir.program import Node, Program
 
 
@@ -65,15 +66,40 @@ def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[
             yield value, tuple(nodes)
 
 
+def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    """Float outputs that end in an affine function of a value which nothing else reads, and that function.
+
+    What a product takes as its bias is no part of it, nor a mere factor.
+    """
+    states = {end for state in program.states for end in (state.input, state.output)}
+    for value in program.outputs:
+        source, nodes = value, list[Node]()
+        if value in states or program.consumers(value) or program.outputs.count(value) > 1:
+            continue
+        while (node := program.producer.get(source)) is not None and _of_node(program, node) is not None:
+            before = next(program.activations(node))
+            if source in but or program.sole_consumer(before) is None or before not in program.producer:
+                break
+            nodes.insert(0, node)
+            source = before
+        if nodes and nodes[0].op in ("Add", "Sub") and program.producer[source].op in WEIGHTED:
+            del nodes[0]
+        if nodes and _combined(program, nodes) is not None and affine_of(program, nodes).is_usable:
+            yield value, tuple(nodes)
+
+
 def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
     """The affine map of a chain, in double precision."""
-    known = _IDENTITY
+    known = _combined(program, nodes)
+    assert known is not None
+    return known
+
+
+def _combined(program: Program, nodes: Collection[Node]) -> Affine | None:
+    known: Affine | None = _IDENTITY
     for node in nodes:
         step = _of_node(program, node)
-        assert step is not None
-        following = known.then(step.factor, step.shift, step.axis)
-        assert following is not None
-        known = following
+        known = None if step is None or known is None else known.then(step.factor, step.shift, step.axis)
     return known
 
 

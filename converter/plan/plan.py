@@ -8,6 +8,7 @@ Five kinds of grouping, all on the float graph:
   many nodes the exporter made of it) become one 256-entry table of that value;
 * input: an affine function of an input alone becomes what its integers mean (converter/plan/inputs.py), or
   one table for every function of bytes;
+* output: an affine function that ends an output becomes what that output's integers mean;
 * norm: a layer or RMS normalisation spelled out in primitive operators (converter/plan/norms.py);
 * everything else is a step of its own.
 """
@@ -23,11 +24,11 @@ import numpy as np
 from fadiff.converter.ir.graph import Activation, ElementType
 from fadiff.converter.ir.operators import WEIGHTED, is_tabulated
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.plan.inputs import input_chains
+from fadiff.converter.plan.inputs import input_chains, output_chains
 from fadiff.converter.plan.norms import Norm, find_norms
 from fadiff.converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_INPUTS, FOLD_NORMS
 
-StepKind = Literal["node", "lookup", "norm", "input"]
+StepKind = Literal["node", "lookup", "norm", "input", "output"]
 
 BLANK = -1e4
 """An attention mask blanks positions with values from here down."""
@@ -116,7 +117,7 @@ class _Planner:
             nodes = tuple(sorted(norm.nodes, key=lambda node: position[node.name]))
             found.append(Step("norm", nodes[-1], nodes, norm.output, source=norm.source, norm=norm))
             self.taken.update(node.name for node in nodes)
-        found.extend(self._inputs())
+        found.extend(self._ends())
         for node in self.program.nodes:
             if node.name not in self.taken and not self._joins_region(node):
                 step = self._step(node)
@@ -127,7 +128,7 @@ class _Planner:
                 found.append(Step("lookup", nodes[-1], nodes, value, source=self.origin[value]))
         return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
 
-    def _inputs(self) -> list[Step]:
+    def _ends(self) -> list[Step]:
         folds, but = FOLD_INPUTS not in self.without, {*self.prescribed, *self.program.float_inputs}
         steps = []
         for value, chain in input_chains(self.program, but) if self.saturates else ():
@@ -135,6 +136,10 @@ class _Planner:
             nodes = chain if folds else chain[:is_byte]
             if nodes and not self.taken & {node.name for node in nodes}:
                 steps.append(Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value))
+        for value, nodes in output_chains(self.program, but) if self.saturates and folds else ():
+            source = next(self.program.activations(nodes[0]))
+            if not self.taken & {node.name for node in nodes}:
+                steps.append(Step("output", nodes[-1], nodes, value, source=source))
         self.taken.update(name for step in steps for name in step.onnx_nodes)
         return steps
 

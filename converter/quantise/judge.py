@@ -55,7 +55,7 @@ def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     found = []
     for value in program.outputs:
         while (step := writers.get(value)) is not None and step.source in program.shapes:
-            squashes = step.kind == "lookup" or (step.kind == "node" and _picks(step))
+            squashes = step.kind in ("lookup", "output") or (step.kind == "node" and _picks(step))
             if program.is_float(value) and not squashes:
                 break
             value = step.source

@@ -2,6 +2,8 @@
 
 Split, Slice and Concat only move integers, so all parts would have the scale of the largest.
 
+Columns of an output have one scale, too.
+
 Where one product computes them, columns of a small part are multiplied by a power of two in the weights, and
 the part by its inverse, which is no layer but a smaller scale.  Where a Concat joins them for products, a
 small part is multiplied, and the weights that read it are divided.  No weight becomes larger than the
@@ -11,15 +13,18 @@ largest, and none that is divided smaller than those beside it: nothing else bec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from fadiff.converter.decompose.unused import Pick, chain_of, picks_of
+from fadiff.converter.decompose.unused import chain_of, picks_of
 from fadiff.converter.ir.channels import channel_axis, magnitudes, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.plan.inputs import output_chains
+from fadiff.converter.plan.moved import is_move
 from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.columns import by_input, multiplies
 from fadiff.converter.quantise.observe import activations
@@ -28,8 +33,22 @@ from fadiff.converter.read.reserved import names_in
 
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div", "Relu", "LeakyRelu", "Identity"))
 """What may stand between product and parts: s f(x) = f(s x), where what is added is multiplied, too."""
+_WORTH_MEANINGS = 8
+"""Times smaller than the largest: columns of an output get scales of their own, which callers must know."""
+_MOST_COLUMNS = 128
+_MOST_ELEMENTS = 2**22
 _WORTH_A_COPY = 8
 """What other layers write has a scale of its own, so that a factor makes the core copy it into the joint."""
+
+
+@dataclass(frozen=True)
+class _Parted:
+    """A value whose columns come from one product, and which of them each of its parts is."""
+
+    chain: Sequence[Node]
+    """Back to the product."""
+    axis: int
+    columns: Mapping[str, Sequence[int]]
 
 
 def enlarge_parts(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
@@ -38,37 +57,98 @@ def enlarge_parts(file: str, model: onnx.ModelProto, program: Program, samples: 
     Raises:
         ModelError: the samples do not fit the model.
     """
-    found = [(node, picks) for node in program.nodes if (picks := _parts(program, node))]
+    parted = [found for node in program.nodes if (found := _parts(program, node)) is not None]
     joins = [node for node in program.nodes if _is_joined_for_products(program, node)]
-    parts = [output for _, picks in found for pick in picks for output, _ in pick.indices]
-    parts += [name for join in joins for name in join.inputs]
-    largest = dict.fromkeys(parts, 0.0)
-    for name, array in activations(file, model, StoredWeights(), samples, parts):
-        largest[name] = max(largest[name], float(np.abs(array).max(initial=0.0)))
+    ends = {name: end for name in program.outputs if (end := _end(program, name)) is not None}
+    values = [output for found in parted for output in found.columns]
+    values += [name for join in joins for name in join.inputs] + [end.value for end in ends.values()]
+    axes = {end.value: end.axis for end in ends.values()}
+    largest: dict[str, np.ndarray] = {}
+    for name, array in activations(file, model, StoredWeights(), samples, list(dict.fromkeys(values))):
+        kept = axes.get(name)
+        over = tuple(i for i in range(array.ndim) if i != kept)
+        size = np.abs(array).max(over, initial=0.0)
+        largest[name] = np.maximum(largest.get(name, size), size)
+    sizes = {name: float(size.max(initial=0.0)) for name, size in largest.items()}
     done = list[str]()
     editor = _Editor(model, program)
     for join in joins:
-        done += _enlarge_joined(editor, program, join, largest)
-    for node, picks in found:
-        chain = chain_of(program, node, picks[0].axis)
-        weight = program.constants[chain[-1].inputs[1]]
-        columns = magnitudes(outputs_first(chain[-1], weight), 1)
-        factors = np.ones(len(columns), np.float32)
-        indices = {output: list(taken) for pick in picks for output, taken in pick.indices}
-        top = max(largest[output] for output in indices)
-        for output, taken in indices.items():
-            sizes = largest[output], float(columns[taken].max())
-            if min(sizes) > 0:
-                room = min(top / sizes[0], float(columns.max()) / sizes[1])
-                factors[taken] = np.exp2(np.floor(np.log2(room)))
-        small = {output: float(factors[taken[0]]) for output, taken in indices.items()}
-        small = {output: factor for output, factor in small.items() if factor > 1}
-        if small:
-            editor.enlarge(chain, picks[0].axis, factors)
-            for output, factor in small.items():
-                editor.take_back(output, factor)
-            done += small
+        done += _enlarge_joined(editor, program, join, sizes)
+    for found in parted:
+        done += _enlarge_parted(editor, program, found, sizes)
+    for end in ends.values():
+        done += _enlarge_columns(editor, program, end, largest[end.value])
     return tuple(done)
+
+
+def _enlarge_parted(
+    editor: _Editor, program: Program, found: _Parted, largest: Mapping[str, float]
+) -> Sequence[str]:
+    """Multiply small parts in the weights, and divide them for their readers."""
+    weights = _columns_of(program, found.chain[-1])
+    factors, small = np.ones(len(weights), np.float32), dict[str, np.ndarray]()
+    top = max(largest[output] for output in found.columns)
+    for output, columns in found.columns.items():
+        factor = _factor(np.array(largest[output]), weights[list(columns)].max(), top, weights.max())
+        if factor > 1:
+            small[output] = factors[list(columns)] = factor
+    if small:
+        editor.enlarge(found.chain, found.axis, factors)
+    for output, factor in small.items():
+        editor.take_back(output, factor)
+    return list(small)
+
+
+@dataclass(frozen=True)
+class _End:
+    """What an output is an affine function of, and the product that computes its columns."""
+
+    value: str
+    chain: Sequence[Node]
+    axis: int
+
+
+def _end(program: Program, output: str) -> _End | None:
+    chains = dict(output_chains(program))
+    value = next(program.activations(chains[output][0])) if output in chains else output
+    states = {state.output for state in program.states}
+    writer = program.producer.get(value)
+    if writer is None or output in states or (value == output and program.consumers(output)):
+        return None
+    for axis in dict.fromkeys((1, len(program.shapes[value]) - 1)):
+        chain = _linear_chain(program, writer, axis)
+        if chain and 1 < program.shapes[value][axis] <= _MOST_COLUMNS:
+            return _End(value, chain, axis)
+    return None
+
+
+def _enlarge_columns(editor: _Editor, program: Program, end: _End, largest: np.ndarray) -> Sequence[str]:
+    """Multiply small columns of an output in the weights; what its integers mean takes it back."""
+    weights = _columns_of(program, end.chain[-1])
+    factors = _factor(largest, weights, largest.max(), weights.max())
+    if factors.max() < _WORTH_MEANINGS:
+        return []
+    editor.enlarge(end.chain, end.axis, factors)
+    rank = len(program.shapes[end.value])
+    editor.take_back(end.value, factors.reshape([-1 if i == end.axis else 1 for i in range(rank)]))
+    return [end.value]
+
+
+def _factor(size: np.ndarray, weight: np.ndarray, top: float, most: float) -> np.ndarray:
+    """By how much something small may grow: to the largest value, and the largest weight."""
+    used = (size > 0) & (weight > 0)
+    room = np.minimum(top / np.where(used, size, 1), most / np.where(used, weight, 1))
+    return np.where(used, np.exp2(np.floor(np.log2(np.where(used, room, 1)))), 1).astype(np.float32)
+
+
+def _columns_of(program: Program, product: Node) -> np.ndarray:
+    """The largest magnitude of the weights of each output channel."""
+    return magnitudes(outputs_first(product, program.constants[product.inputs[1]]), 1)
+
+
+def _linear_chain(program: Program, node: Node, axis: int) -> Sequence[Node]:
+    chain = chain_of(program, node, axis)
+    return chain if all(step.op in _LINEAR for step in chain[:-1]) else ()
 
 
 def _is_joined_for_products(program: Program, node: Node) -> bool:
@@ -121,13 +201,11 @@ def _enlarge_joined(
     return done
 
 
-def _own_product(program: Program, value: str, axis: int) -> list[Node]:
+def _own_product(program: Program, value: str, axis: int) -> Sequence[Node]:
     """From the writer of a value that has one reader back to the product that computes it, up to a factor."""
     writer = program.producer.get(value)
-    if writer is None or program.sole_consumer(value) is None:
-        return []
-    chain = chain_of(program, writer, axis)
-    return chain if all(step.op in _LINEAR for step in chain[:-1]) else []
+    alone = writer is not None and program.sole_consumer(value) is not None
+    return _linear_chain(program, writer, axis) if writer is not None and alone else ()
 
 
 def _rows(product: Node, weight: np.ndarray, count: int) -> np.ndarray:
@@ -137,14 +215,42 @@ def _rows(product: Node, weight: np.ndarray, count: int) -> np.ndarray:
     return magnitudes(by_input(product, weight), 1)
 
 
-def _parts(program: Program, node: Node) -> Sequence[Pick]:
-    """What readers take of columns of a product, if no two take the same."""
+def _parts(program: Program, node: Node) -> _Parted | None:
+    """What readers take of columns of a product, also where these lie under another shape, if no two take the
+    same."""
     picks = picks_of(program, node)
-    if not picks or not all(step.op in _LINEAR for step in chain_of(program, node, picks[0].axis)[:-1]):
-        return ()
-    taken = [index for pick in picks for _, indices in pick.indices for index in indices]
-    parted = sum(len(pick.indices) for pick in picks) > 1 and len(set(taken)) == len(taken)
-    return picks if parted and chain_of(program, node, picks[0].axis) else ()
+    if sum(len(pick.indices) for pick in picks) < 2:
+        return None
+    moves, base = list[Node](), node
+    while is_move(program, base, base.inputs[0]) and base.inputs[0] in program.producer:
+        if program.sole_consumer(base.inputs[0]) is None:
+            return None
+        moves.insert(0, base)
+        base = program.producer[base.inputs[0]]
+    shape = program.shapes[base.outputs[0]]
+    if moves and np.prod(shape) > _MOST_ELEMENTS:
+        return None
+    for axis in dict.fromkeys((1, len(shape) - 1)) if len(shape) > 1 else ():
+        chain = _linear_chain(program, base, axis)
+        if not chain:
+            continue
+        along = [-1 if i == axis else 1 for i in range(len(shape))]
+        places = np.arange(shape[axis], dtype=np.int32).reshape(along)
+        places = np.broadcast_to(places, shape) if moves else places
+        for move in moves:
+            order = move.attributes.get("perm", tuple(range(places.ndim))[::-1])
+            moved = program.shapes[move.outputs[0]]
+            places = places.transpose(order) if move.op == "Transpose" else places.reshape(moved)
+        if not moves and picks[0].axis != axis:
+            continue
+        columns = {
+            output: np.unique(np.take(places, taken, pick.axis)).tolist()
+            for pick in picks
+            for output, taken in pick.indices
+        }
+        taken = [column for some in columns.values() for column in some]
+        return _Parted(chain, axis, columns) if len(set(taken)) == len(taken) else None
+    return None
 
 
 class _Editor:
@@ -188,12 +294,12 @@ class _Editor:
         along = [-1 if axis == at else 1 for axis in range(weight.ndim)]
         self._change(product, 1, 1 / factors.reshape(along))
 
-    def take_back(self, value: str, factor: float) -> None:
-        """Divide a part by its factor for those who read it."""
+    def take_back(self, value: str, factor: np.ndarray) -> None:
+        """Divide a value by its factor, or by those of its columns, for those who read it."""
         node = self.nodes[value]
         large = self.fresh.new(f"{value}.large")
         node.output[:] = [large if name == value else name for name in node.output]
-        inverse = self._constant(f"{value}.inverse", np.array(1 / factor, np.float32))
+        inverse = self._constant(f"{value}.inverse", np.asarray(1 / factor, np.float32))
         made = helper.make_node("Mul", [large, inverse], [value], name=self.fresh.node(f"{value}.small"))
         self.graph.node.insert(list(self.graph.node).index(node) + 1, made)
         shape, kind = self.program.shapes[value], self.program.types[value]

@@ -27,6 +27,8 @@ def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     folded = {step.source for step in steps if step.kind == "input"}
     values = [v for v in program.inputs if program.is_float(v) and v not in folded]
     for step in steps:
+        if step.kind == "output":
+            continue
         values.extend(v for v in outputs_of(step) if program.is_float(v))
     floats = only_in_float(program, steps)
     return tuple(value for value in dict.fromkeys(values) if value not in floats)

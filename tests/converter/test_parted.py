@@ -168,3 +168,114 @@ def test_what_a_concat_joins_for_products_keeps_its_scale(kind: str, tmp_path: P
         figures.append([sqnr_db(np.array(real[i]), np.array(found[i])) for i in range(2)])
     assert max(figures[0]) < 15 and min(figures[1]) > 22
     assert len(conversion.graph.layers) <= len(plain.graph.layers) + (kind == "others")
+
+
+UNITS = np.array([1000, 1, 0.01], np.float32)
+LASTS: dict[str, list[onnx.NodeProto]] = {
+    "in its own units": [helper.make_node("Gemm", ["r", "units", "bias"], ["y"])],
+    "not negative": [
+        helper.make_node("Gemm", ["r", "units", "bias"], ["h"]),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ],
+    "taken back": [
+        helper.make_node("MatMul", ["r", "v"], ["h"]),
+        helper.make_node("Mul", ["h", "std"], ["a"]),
+        helper.make_node("Add", ["mean", "a"], ["y"]),
+    ],
+    "taken back, one number": [
+        helper.make_node("Gemm", ["r", "v"], ["h"]),
+        helper.make_node("Div", ["h", "tenth"], ["a"]),
+        helper.make_node("Sub", ["a", "far"], ["y"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("last", LASTS)
+def test_outputs_in_units_of_their_own(last: str, tmp_path: Path) -> None:
+    """A regression of a height, a speed and a share: what is small keeps its steps, and no layer is added."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Tanh", ["m"], ["r"]),
+        *LASTS[last],
+    ]
+    constants = {
+        "w": 0.3 * weights(1, 16, 16),
+        "v": weights(2, 16, 3),
+        "units": weights(2, 16, 3) * UNITS,
+        "bias": weights(3, 3) * UNITS,
+        "std": UNITS,
+        "mean": np.array([5000, 20, 0.5], np.float32),
+        "tenth": np.array(0.1, np.float32),
+        "far": np.array(1000, np.float32),
+    }
+    read = {name for node in nodes for name in node.input}
+    used = {name: array for name, array in constants.items() if name in read}
+    model = model_of(nodes, {"x": (1, 16)}, {"y": None}, used)
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", calibration=[{"x": weights(i, 1, 16)} for i in range(96)])
+    graph = conversion.graph
+    assert [layer.op for layer in graph.layers] == ["gemm", "lookup", "gemm"]
+    (name,) = graph.outputs
+    assert graph.tensors[name].along is not None
+    tests = [{"x": weights(seed, 1, 16)} for seed in range(200, 232)]
+    real = np.array([session(model).run(None, feeds)[0] for feeds in tests])
+    stored = [run_reference(graph, store_inputs(graph, feeds))[name] for feeds in tests]
+    found = np.array([from_storage(graph.tensors[name], one, (1, 3)) for one in stored])
+    quantised = np.array([session(conversion.quantized_model).run(None, feeds)[0] for feeds in tests])
+    centre = real.mean(0)
+    for column in range(3):
+        varies = real[..., column] - centre[..., column]
+        assert sqnr_db(varies, found[..., column] - centre[..., column]) > 20
+        assert sqnr_db(varies, quantised[..., column] - centre[..., column]) > 20
+
+
+def test_a_bias_is_no_meaning(tmp_path: Path) -> None:
+    """What a product adds anyway, and one factor for all, leave an output its one scale."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["h"]),
+        helper.make_node("Mul", ["h", "half"], ["y"]),
+    ]
+    constants = {"w": weights(1, 16, 4), "b": weights(2, 4), "half": np.array(0.5, np.float32)}
+    onnx.save(model_of(nodes, {"x": (1, 16)}, {"y": None}, constants), tmp_path / "m.onnx")
+    graph = convert(tmp_path / "m.onnx", calibration=[{"x": weights(i, 1, 16)} for i in range(12)]).graph
+    assert graph.tensors[graph.outputs[0]].along is None and len(graph.tensor_core_layers) == 1
+
+
+@pytest.mark.parametrize("order", ["part, head", "head, part"])
+def test_queries_keys_and_values_of_one_product(order: str, tmp_path: Path) -> None:
+    """Parted behind a Reshape, and a Transpose: values 50 times as small as what they stand beside."""
+    heads = order == "head, part"
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "bias"], ["h1"]),
+        helper.make_node("Reshape", ["h1", "shape"], ["h2"]),
+        helper.make_node("Transpose", ["h2"], ["h3"], perm=[3, 0, 2, 1, 4] if heads else [2, 0, 3, 1, 4]),
+        *(helper.make_node("Gather", ["h3", f"i{i}"], [name], axis=0) for i, name in enumerate("qkv")),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    size = np.array([1, 1, 0.02], np.float32)
+    size = np.tile(np.repeat(size, 4), 2) if heads else np.repeat(size, 8)
+    constants = {
+        "w": 0.4 * weights(1, 16, 24) * size,
+        "bias": 0.1 * weights(2, 24) * size,
+        "shape": ints(1, 6, 2, 3, 4) if heads else ints(1, 6, 3, 2, 4),
+        **{f"i{i}": np.array(i, np.int64) for i in range(3)},
+    }
+    model = model_of(nodes, {"x": (1, 6, 16)}, {"y": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"x": weights(i, 1, 6, 16)} for i in range(12)]
+    figures = []
+    for without in (["equalise-channels"], []):
+        graph = convert(tmp_path / "m.onnx", calibration=samples, without=without).graph
+        real, found = [], []
+        for seed in range(100, 108):
+            feeds = {"x": weights(seed, 1, 6, 16)}
+            real.append(session(model).run(None, feeds)[0])
+            stored = run_reference(graph, store_inputs(graph, feeds))[graph.outputs[0]]
+            found.append(from_storage(graph.tensors[graph.outputs[0]], stored, real[-1].shape))
+        figures.append(sqnr_db(np.array(real), np.array(found)))
+    assert figures[0] < 10 and figures[1] > 17
