@@ -2,13 +2,10 @@
 
 Rows: everything; no fusion (then nothing stays on chip between layers); pairs only; no residual adds and
 host operators in groups (profile hw); no tensor on chip from one group to later ones; no max pooling in
-the store path (profile hw, networks with max pools); fused tensors through the tile buffer only (targets
-with another fusion path); weights streamed for every group tile instead of kept; divisor tiles only; no
-row packing.  Every row is optimal for its space, so ratios are the value of the freedom and not of the
-search.
+the store path (profile hw, networks with max pools); weights streamed for every group tile instead of
+kept; divisor tiles only (profile dosa); no row packing.  Every row is optimal for its space, so ratios are
+the value of the freedom and not of the search.
 
-The row `prefetch` adds something to the best schedule: groups load their first weights while the group
-before computes (what `fadiff compile --prefetch` emits).
 Last line: EDP of each row over that of the full space.
 """
 
@@ -20,11 +17,9 @@ from dataclasses import replace
 from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
 from fadiff.costmodel.group.fusion import ScheduleError
-from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer.cut.exact import exact
 from fadiff.optimizer.cut.problem import Problem
-from fadiff.optimizer.finish.weight_prefetch import prefetching
 from fadiff.optimizer.layer.space import Rules
 
 
@@ -47,12 +42,8 @@ def main(arguments: list[str]) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             failed = 1
             continue
-        found = {name: problem.cost(schedule).edp_uj_cycles}
-        if problem is full:
-            found |= with_overlap(problem, schedule)
-        for row, value in found.items():
-            edp[row] = value
-            print(f"{row:<18}{value:12.4g} uJ x cycles  x {value / edp['full']:.4f}", flush=True)
+        edp[name] = value = problem.cost(schedule).edp_uj_cycles
+        print(f"{name:<18}{value:12.4g} uJ x cycles  x {value / edp['full']:.4f}", flush=True)
         options.out.mkdir(parents=True, exist_ok=True)
         lines = [f"{row},{value:.6g}" for row, value in edp.items()]
         table = options.out / f"ablation-{options.model}-{options.target}.csv"
@@ -71,21 +62,14 @@ def without_one(full: Problem) -> dict[str, Problem]:
         "no_adds_in_groups": replace_problem(full, fuses_adds=False),
         "no_residency": replace_problem(full, residency=False),
         "weights_streamed": replace_problem(full, rules=replace(rules, keep_weights=False)),
-        "divisor_tiles": replace_problem(full, rules=replace(rules, tiling="divisor")),
         "no_row_packing": replace_problem(full, rules=replace(rules, row_packing=False)),
     }
     if rules.counting.has_tile_buffer and any(layer.op == "max_pool" for layer in full.graph.layers):
         on_core = rules.target.model_copy(update={"has_max_pool": False})
         cases["no_store_pooling"] = replace_problem(full, rules=replace(rules, target=on_core))
-    if rules.counting.has_tile_buffer and rules.target.fusion_path != "tile-buffer":
-        buffered = rules.target.model_copy(update={"fusion_path": "tile-buffer"})
-        cases["tile_buffer_only"] = replace_problem(full, rules=replace(rules, target=buffered))
+    if rules.profile == "dosa":
+        cases["divisor_tiles"] = replace_problem(full, rules=replace(rules, tiling="divisor"))
     return cases
-
-
-def with_overlap(problem: Problem, schedule: Schedule) -> dict[str, float]:
-    """EDP of a schedule whose groups overlap as far as a program does."""
-    return {"prefetch": problem.cost(prefetching(schedule, problem)).edp_uj_cycles}
 
 
 def replace_problem(problem: Problem, **changes: object) -> Problem:

@@ -35,7 +35,7 @@ def layer_cycles(
     """(clock, functional model) of every layer on the array; `inputs` are the model's."""
     _, found = decide(conversion, target, search, "gemmini-auto", Console(verbosity=-1))
     schedule = found.schedule
-    predicted = evaluate(schedule, "clock").by_name
+    predicted = evaluate(schedule).by_name
     ran = {
         layer.name: layer.cycles for layer in executed(schedule, one_vector(schedule.graph, inputs)).layers
     }

@@ -22,7 +22,6 @@ from fadiff.converter import Conversion, Graph, convert
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer import SearchResult
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, realised_graph
 from fadiff.samples.decoders import DECODERS, Decoder, block
 from fadiff.samples.graphs import chained, scores
@@ -113,7 +112,7 @@ def measure(decoder: Decoder, form: str, tokens: int, positions: int, target: Ta
         positions=positions,
         layers=len(whole.layers) + 1,
         cycles=sum(sum(program_cycles(one.schedule).values()) for one in (found, last)),
-        dram_bytes=sum(dram_bytes(one.cost) for one in (found, last)),
+        dram_bytes=sum(one.cost.dram_bytes for one in (found, last)),
         least_bytes=decoder.weights + caches,
         edp=found.cost.edp_uj_cycles,
         bound=found.lower_bound,

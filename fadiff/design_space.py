@@ -136,7 +136,6 @@ def named_search(options: Mapping[str, Any], path: Path, base: Target | Machine)
 
     made = MapOptions if isinstance(base, Machine) else SearchOptions
     kinds = get_type_hints(made)
-    kinds.pop("prefetch", None)  # (settled after the search)
     for name, value in options.items():
         if name not in kinds:
             raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(kinds)}")

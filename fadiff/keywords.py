@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from fadiff.batches import Batches
-    from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
+    from fadiff.costmodel.schedule.schedule import FusionModel, Profile
     from fadiff.optimizer.cut.partition import Objective
     from fadiff.optimizer.cut.settings import MethodName, RelaxationForm
     from fadiff.optimizer.layer.candidates import Tiling
@@ -47,13 +47,11 @@ class RulesKeywords(TypedDict, total=False):
     fusion: bool
     fusion_model: FusionModel
     residency: bool
-    latency: LatencyModel
     tiling: Tiling
     row_packing: bool
     relaxation: RelaxationForm
     seed: int
     time_budget: float | None
-    prefetch: bool
 
 
 class SearchKeywords(RulesKeywords, total=False):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fadiff.converter.ir.graph import ElementType
     from fadiff.costmodel.schedule.conversion_record import ConversionRecord, FloatRecord, ReachRecord
     from fadiff.costmodel.schedule.document import ScheduleDocument, SearchRecord
-    from fadiff.costmodel.schedule.schedule import LatencyModel, Schedule
+    from fadiff.costmodel.schedule.schedule import Schedule
     from fadiff.costmodel.schedule.serialize import Bound
     from fadiff.costmodel.target.target import Target
     from fadiff.emulator import VerifyReport
@@ -375,7 +375,6 @@ def _kept_float(conversion: Conversion) -> FloatRecord | None:
 
 def describe(
     schedule: Schedule,
-    latency: LatencyModel,
     *,
     bound: Bound | None = None,
     search: SearchRecord | None = None,
@@ -387,9 +386,8 @@ def describe(
 
     return to_document(
         schedule,
-        evaluate(schedule, latency),
+        evaluate(schedule),
         generator=f"fadiff {version('fadiff')}",
-        latency_model=latency,
         bound=bound,
         search=search,
         conversion=conversion,
@@ -400,7 +398,7 @@ def _describe_given(
     given: ScheduleDocument, schedule: Schedule, conversion: ConversionRecord
 ) -> ScheduleDocument:
     """schedule.json of a schedule that was given; how it was found stays only if its cost is what it was."""
-    document = describe(schedule, given.latency_model, conversion=conversion)
+    document = describe(schedule, conversion=conversion)
     if document.totals.edp_uj_cycles != given.totals.edp_uj_cycles:
         return document
     return document.model_copy(update={"search": given.search})
@@ -428,7 +426,7 @@ def describe_search(found: SearchResult, conversion: ConversionRecord | None = N
     )
     has_bound = settings.objective == "edp" and found.lower_bound > 0
     bound = Bound(found.lower_bound, found.bound) if has_bound else None
-    return describe(found.schedule, settings.latency, bound=bound, search=record, conversion=conversion)
+    return describe(found.schedule, bound=bound, search=record, conversion=conversion)
 
 
 def write_folder(

@@ -11,12 +11,10 @@ from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.errors import InputError, one_line, remedy
 from fadiff.optimizer import SearchResult, Settings, optimize
-from fadiff.optimizer.cut.issued import quicker_copies
-from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.dram_limit import automatic_bytes, within
 from fadiff.optimizer.finish.pipelines import with_pipelines
 from fadiff.optimizer.finish.side_by_side import with_side_by_side
-from fadiff.optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
-from fadiff.optimizer.finish.weight_prefetch import with_prefetches
+from fadiff.optimizer.finish.whole_groups import taken_apart
 from fadiff.optimizer.search import PROVING
 
 if TYPE_CHECKING:
@@ -30,10 +28,7 @@ DramLimit = int | Literal["gemmini-auto"] | None
 
 @dataclass(frozen=True)
 class SearchOptions(Settings):
-    """What to search for and how, and what to settle afterwards; names and defaults of the command line."""
-
-    prefetch: bool = False
-    """Whether the first weights of a group may load while the group before computes."""
+    """What to search for and how; names and defaults of the command line."""
 
     @property
     def is_executed(self) -> bool:
@@ -68,7 +63,9 @@ def find_schedule(
             raise InputError(one_line(error)) from error
     if found.settled is not None and found.settled < 1:
         decided = f"enumeration decided {found.settled:.0%} of the layers"
-        if find_spec("torch"):
+        if search.profile == "hw":  # in all of the time
+            console.note(decided)
+        elif find_spec("torch"):
             console.note(f"{decided}, descent worked on the rest")
         else:
             console.warn(f"{decided}; descent could better the rest: {remedy('torch')}")
@@ -77,69 +74,41 @@ def find_schedule(
 
 def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[SearchResult, str]:
     """The schedule within `limit` DRAM bytes, and a note of what that costs ("" if nothing)."""
-    if dram_bytes(found.cost) <= limit:
+    if found.cost.dram_bytes <= limit:
         return found, ""
     with console.stage("limiting DRAM bytes"):
-        limited = within(found, limit)
-        if found.settings.latency == "clock":
-            limited = _issued(limited, limit)
+        limited = within(found, limit, console.update)
     note = (
-        f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
+        f"DRAM bytes limited to {limit:,}: {found.cost.dram_bytes:,} became {limited.cost.dram_bytes:,}, "
         f"{found.settings.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
     )
     return limited, note
 
 
-def _issued(found: SearchResult, limit: int | None) -> SearchResult:
-    """The schedule with its layers issued as the clock finds best, within `limit` DRAM bytes."""
-    settings = found.settings
-    issued = with_issues(found.schedule, limit, settings.objective, residency=settings.residency)
-    return replace(found, schedule=issued, cost=evaluate(issued, settings.latency))
-
-
-def _pipelined(found: SearchResult, limit: int | None, copied: int | None = None) -> SearchResult:
-    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes, with copies by
-    Gemmini, within `copied` bytes, and with host operators beside other layers."""
-    settings = found.settings
-    schedule = with_pipelines(found.schedule, settings.objective, limit)
-    schedule = replace(schedule, copies=quicker_copies(schedule, copied))
-    schedule = with_side_by_side(schedule, settings.objective)
-    bound = found.bound  # the roofline counts such schedules as all others
-    if settings.latency == "clock" and schedule != found.schedule:
-        bound = "sequential"
-    return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency), bound=bound)
-
-
-def load_early(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
-    """The schedule with prefetches where they pay, and a note of what they change."""
-    with console.stage("prefetching weights"):
-        early = with_prefetches(found, limit, progress=console.update)
-    count = sum(group.prefetch_during is not None for group in early.schedule.groups)
-    change = early.value / found.value - 1 if count else 0.0
-    note = (
-        f"first weights of {count} of {len(early.schedule.groups)} groups loaded under the group before: "
-        f"{found.settings.objective} {change:+.2%}"
-    )
-    return early, note
+def _overlapped(found: SearchResult, limit: int | None) -> SearchResult:
+    """The schedule with core and Gemmini at work at the same time where that pays, within `limit` bytes."""
+    schedule = taken_apart(found.schedule) if found.settings.residency else found.schedule
+    schedule = with_pipelines(schedule, found.settings, limit)
+    schedule = with_side_by_side(schedule, found.settings.objective)
+    overlaps = any(group.pipelined or group.side_by_side for group in schedule.groups)
+    bound = "sequential" if overlaps else found.bound
+    return replace(found, schedule=schedule, cost=evaluate(schedule), bound=bound)
 
 
 def decide(
     conversion: Conversion, target: Target, search: SearchOptions, limit: DramLimit, console: Console
 ) -> tuple[Conversion, SearchResult]:
-    """Search, then settle what the search does not see; notes say what each step changed.
+    """Search, then keep to a limit of DRAM bytes and let core and Gemmini work at the same time.
 
-    Only schedules of our own methods that are executed are settled: baselines stay what they are.
+    Only schedules of our own methods that are executed are changed: baselines stay what they are.
     """
     found = find_schedule(conversion.graph, target, search, console)
-    if search.fusion_model != "sound" or search.method not in PROVING:
+    if not search.is_executed:
         return conversion, found
     notes = []
-    given = limit if isinstance(limit, int) else None  # else what copies move, the core moves in either
-    if search.profile != "hw":
-        limit = None
     if limit == "gemmini-auto":
         try:
-            limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
+            limit = automatic_bytes(conversion.graph, target, row_packing=search.row_packing)
         except ScheduleError as error:  # memories too small for gemmini.h's tiles: nothing to compare with
             limit = None
             notes.append(f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})")
@@ -147,15 +116,9 @@ def decide(
     if limit is not None:
         found, note = limit_traffic(found, limit, console)
         notes.append(note)
-    if search.prefetch:
-        found, note = load_early(found, limit, console)
-        notes.append(note)
-    if search.profile == "hw":
-        with console.stage("choosing hardware loops"):
-            if search.latency != "clock":  # which searches them
-                found = _issued(found, limit)
-            if search.fuses:
-                found = _pipelined(found, limit, given)
+    if search.fuses:
+        with console.stage("overlapping core and Gemmini"):
+            found = _overlapped(found, limit)
     notes = [text for text in notes if text]
     for text in notes:
         console.note(text)

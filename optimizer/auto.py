@@ -8,7 +8,7 @@ from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified,
 from fadiff.optimizer.cut.problem import Problem
 
 ENUMERATING = 0.5
-"""Share of a time budget after which descent begins (roofline latency)."""
+"""Share of a time budget after which descent begins (profile dosa)."""
 
 
 def auto(problem: Problem) -> Certified:
@@ -17,7 +17,7 @@ def auto(problem: Problem) -> Certified:
     Groups are priced best first until a proof, or `CERTIFIED_FRONTS` fronts or a share of the time budget.
     Layers of groups that the bound counts by their floors are then open: descent gets these, with whatever
     may fuse with them, and starts from the best schedule known.  Without PyTorch that schedule is the result;
-    and under the clock, where enumeration uses all of the time better.
+    and in profile hw, where enumeration uses all of the time better.
     """
     layerwise(problem)
     certificate = Certificate(problem)

@@ -15,7 +15,6 @@ from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem, Progress
 from fadiff.optimizer.cut.result import BoundKind, SearchResult
 from fadiff.optimizer.cut.settings import MethodName, Settings
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from fadiff.optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
@@ -58,7 +57,7 @@ def optimize(
         # First, so that the search has what is left of the time budget; it sees nothing of this.
         floor = _floor(problem, settings.method)
         problem = problem.rest()
-    schedule, bound, kind = _search(problem, settings.method)
+    schedule, bound, kind = solve(problem, settings.method)
     if floor is not None:
         bound, kind = floor, "relaxed"
     return SearchResult(
@@ -79,7 +78,7 @@ def _unfused_bytes(problem: Problem) -> int | None:
     """Of the layer-wise optimum that methods with a bound begin with; nothing is searched for it."""
     if "layerwise" not in vars(problem):
         return None
-    return dram_bytes(problem.cost(problem.schedule(problem.layerwise[0].argmin)))
+    return problem.cost(problem.schedule(problem.layerwise[0].argmin)).dram_bytes
 
 
 def _floor(problem: Problem, method: MethodName) -> float:
@@ -90,8 +89,9 @@ def _floor(problem: Problem, method: MethodName) -> float:
     return relaxed_bound(problem)
 
 
-def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
-    """The schedule, a lower bound in pJ and cycles (0 of a method that has none), and what that is worth."""
+def solve(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
+    """The schedule that a method finds, a lower bound in pJ and cycles (0 of a method that has none), and
+    what that is worth."""
     proven: BoundKind = "proven" if problem.fusion else "unfused"
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone, bound = layerwise(problem)

@@ -27,13 +27,13 @@ from fadiff.costmodel.group.resident_tensors import (
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import bounds_of, shape_of
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule
 from fadiff.optimizer.cut.partition import ordered
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.cut.settings import Settings
 from fadiff.optimizer.group.candidates import candidate_groups
 from fadiff.optimizer.group.hull import Way
-from fadiff.optimizer.group.tiles import last_output
+from fadiff.optimizer.group.tiles import halved_tiles, last_output
 from fadiff.optimizer.layer.candidates import divisors, extents
 from fadiff.optimizer.layer.loop_points import loop_points
 from fadiff.optimizer.layer.loop_space import pins
@@ -67,13 +67,12 @@ def chains(rng: Rng) -> Attempt:
 
 
 def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
-    """One walk, in either profile and under either latency model."""
-    of_program, profile = rng.random() >= 0.7, profile_of(rng)
-    latency: LatencyModel = "clock" if of_program and profile == "hw" else "roofline"
+    """One walk, in either profile."""
+    profile = profile_of(rng)
     graph = drawn(rng)
     target = small_target(rng, int(rng.choice([2, 4, 8])))
-    settings = Settings(method="exact", profile=profile, latency=latency)
-    case = f"{name}: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
+    settings = Settings(method="exact", profile=profile)
+    case = f"{name}: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile}"
     if not graph.tensor_core_layers:
         return Attempt(0, np.inf, case)  # nothing has a mapping
     try:
@@ -84,13 +83,13 @@ def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
     at = found.schedule
     if rng.random() < 0.5:
         at = problem.schedule(problem.layerwise[0].argmin)
-    value, tried, lowest, outside = evaluate(at, latency).edp_uj_cycles, 1, np.inf, np.inf
+    value, tried, lowest, outside = evaluate(at).edp_uj_cycles, 1, np.inf, np.inf
     canonical = bool(rng.random() < CANONICAL)
     for _ in range(STEPS):
         changed = step(at, problem, rng, canonical=canonical)
         if changed is None:
             continue
-        edp = evaluate(changed, latency).edp_uj_cycles
+        edp = evaluate(changed).edp_uj_cycles
         tried, share = tried + 1, edp / found.lower_bound
         if canonical and not keeps_over_gaps(changed):
             lowest = min(lowest, share)
@@ -219,11 +218,14 @@ def _drawn_group(
     if groups > 1 and rng.random() < 0.7:
         some = 1 if canonical else int(rng.choice(divisors(groups)))
     tile = GroupTile(n, p, q, some)
+    if canonical and problem.rules.latency == "clock":
+        tiles = list(halved_tiles(graph, layers))
+        tile, halo = tiles[int(rng.integers(len(tiles)))], "recompute"
     every = shared_channels(graph, layers)
     if every > 1 and rng.random() < 0.7:
-        tiles = problem.groups.channel_tiles(layers)
-        if canonical and tiles:
-            tile = tiles[int(rng.integers(len(tiles)))]
+        parts = problem.groups.channel_tiles(layers)
+        if canonical and parts:
+            tile = parts[int(rng.integers(len(parts)))]
         elif not canonical:
             tile = replace(tile, K=int(rng.choice(divisors(every))))
     return FusionGroup(layers, tile, halo if size[2] == tile.Q else "recompute", kept)

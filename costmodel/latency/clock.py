@@ -31,7 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fadiff.costmodel.mapping.decision import LatencyModel
+from fadiff.costmodel.mapping.counting import LatencyModel
 from fadiff.costmodel.mapping.mapping import Issue
 from fadiff.costmodel.mapping.numbers import Number, positive
 from fadiff.costmodel.target.target import Target
@@ -39,6 +39,8 @@ from fadiff.costmodel.target.target import Target
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
 FITTED_SIDE = 16
 """Of the array whose programs the coefficients were fitted to."""
+FITTED_DRAM_BYTES = 8.0
+"""A cycle, of the memory behind the cache there: where there are more, missing lines come as much sooner."""
 
 
 @dataclass(frozen=True)
@@ -181,14 +183,19 @@ CORE_COEFFICIENTS = ("command", "loop", "visit")
 """Those that a target gives in its `core`; the others in its `engines`."""
 
 
+MESH = ("short_strip", "new_weights")
+"""Those that are rows of the array."""
+
+
 def at_side(c: ClockCoefficients, factors: Mapping[str, float], side: int) -> ClockCoefficients:
-    """Coefficients of a 16 x 16 array on a wider one: each times its factor for every doubling of the side.
+    """Coefficients of a 16 x 16 array on another one: each times its factor for every doubling of the side.
 
     New weights take `side` rows to preload, a row of output more beats to store.  Narrower arrays, of which
-    none was timed, take those of 16.
+    none was timed, take those of 16 but for what the mesh takes.
     """
-    doublings = max(0.0, math.log2(side / FITTED_SIDE))
-    return replace(c, **{name: getattr(c, name) * factor**doublings for name, factor in factors.items()})
+    doublings = math.log2(side / FITTED_SIDE)
+    scaled = {name: factors[name] for name in factors if doublings > 0 or name in MESH}
+    return replace(c, **{name: getattr(c, name) * factor**doublings for name, factor in scaled.items()})
 
 
 @lru_cache(maxsize=1)
@@ -206,6 +213,7 @@ def clock_of(target: Target) -> ClockCoefficients:
         for field in fields(ClockCoefficients)
     }
     own = at_side(clock()[0], side_factors(), target.side)
+    own = replace(own, miss=own.miss * FITTED_DRAM_BYTES / target.bandwidth.dram_bytes)
     return replace(own, **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 from fadiff.costmodel.target.target import FusionPath, Target
 
 Profile = Literal["hw", "dosa"]
+LatencyModel = Literal["roofline", "clock"]
+"""`clock`: cycles of the program as it is emitted; `roofline`: of what is only counted."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Counting:
     else it is copied into the scratchpad."""
     charges_operators: bool
     """Adds and operators on the core cost something."""
+    latency: LatencyModel
+    """Cycles of the program as it is emitted, or of a roofline."""
 
     @property
     def unit(self) -> str:
@@ -43,12 +47,16 @@ class Counting:
         """Of one unfinished output in DRAM."""
         return target.accumulator_bytes_per_word if self.moves_accumulator else target.element_bytes
 
+    def latency_model(self, *, paper: bool = False) -> LatencyModel:
+        """Of what is counted by these rules; no program does what the paper's fusion model counts."""
+        return "roofline" if paper else self.latency
+
     def path(self, path: FusionPath, *, paper: bool = False) -> FusionPath:
         """How a tensor travels that a program would send along `path`; the paper's model copies, too."""
         return path if self.has_tile_buffer and not paper else "spad"
 
 
 COUNTING: dict[Profile, Counting] = {
-    "hw": Counting(True, True, True, True, True, True),
-    "dosa": Counting(False, False, False, False, False, False),
+    "hw": Counting(True, True, True, True, True, True, "clock"),
+    "dosa": Counting(False, False, False, False, False, False, "roofline"),
 }

@@ -21,15 +21,12 @@ from functools import cached_property
 from typing import Literal
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.costmodel.mapping.counting import COUNTING, Counting, Profile
+from fadiff.costmodel.mapping.counting import COUNTING, Counting, LatencyModel, Profile
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.target.target import FusionPath, Target
 
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
-LatencyModel = Literal["roofline", "clock"]
-GroupLatency = Literal["executed", "sum"]
-"""With the prefetches of the schedule, or one group after the other."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,11 @@ class Decision:
     def is_executable(self) -> bool:
         """Whether a program does what is counted."""
         return self.profile == "hw" and self.fusion_model == "sound"
+
+    @property
+    def latency(self) -> LatencyModel:
+        """By which its cycles are counted."""
+        return self.counting.latency_model(paper=self.fusion_model == "paper")
 
     def is_fused(self, producer: str, consumer: str) -> bool:
         """Whether the edge between two layers stays inside a group."""

@@ -151,8 +151,3 @@ class Mapping:
 def as_single_instructions(mappings: MappingABC[str, Mapping]) -> dict[str, Mapping]:
     """The same mappings of layers in single instructions, which can do them all."""
     return {name: replace(mapping, issue="instructions") for name, mapping in mappings.items()}
-
-
-def as_if_on_loops(mappings: MappingABC[str, Mapping]) -> dict[str, Mapping]:
-    """The same mappings as if a loop unit could run them all: while nobody has decided who issues a layer."""
-    return {name: replace(mapping, issue="loop_ws") for name, mapping in mappings.items()}

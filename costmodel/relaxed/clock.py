@@ -44,7 +44,8 @@ def clock_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
         commands=0.0,
         loops=tiles[..., None],
         tiles=tiles[..., None],
-        full_rows=_array_cycles(terms, q, c)[..., None],
+        # (An addition, which is counted elsewhere, does nothing here: the root of nothing has no slope.)
+        full_rows=(_array_cycles(terms, q, c) + m.adds)[..., None],
         blocks=0.0,
         short_strips=(),
         requests=(q.weight_fills * per_weight + inputs + spilled / longest)[..., None],

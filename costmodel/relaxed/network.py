@@ -65,7 +65,7 @@ class NetworkConstants:
         *,
         fusion_model: FusionModel = "sound",
         halo: Halo = "recompute",
-        latency: LatencyModel = "roofline",
+        latency: LatencyModel | None = None,
         network_weights: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -105,7 +105,7 @@ class NetworkConstants:
                 dtype,
             )
         self._set_orders(orders)
-        self.latency = latency
+        self.latency = latency or self.counting.latency_model(paper=self.paper)
         self.network_weights = network_weights
         self.clock = ClockConstants(shapes, self.loops[:, 16:24] % 8, target, dtype)
 

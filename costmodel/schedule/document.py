@@ -23,7 +23,7 @@ from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreOp
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
-from fadiff.costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
+from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
 from fadiff.costmodel.target.record import Record
 from fadiff.costmodel.target.target import FusionPath, Target
 
@@ -166,7 +166,7 @@ class CostRecord(_Record):
     latency_cycles: Cycles
     clock_cycles: float | None = Field(
         None,
-        description="of the emitted program as it is issued, by the model fitted to RTL; profile hw only",
+        description="the same number, where there is a program",
     )
     bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, issue, host")
     utilization: float = Field(description="multiply-accumulates per cycle over those of the whole array")
@@ -339,8 +339,10 @@ class TotalsRecord(_Record):
     """Cost of the network: energies and latencies of the layers summed, then multiplied."""
 
     energy_pj: float
-    latency_cycles: Cycles
-    clock_cycles: float | None = Field(None, description="of the emitted program, by the model fitted to RTL")
+    latency_cycles: Cycles = Field(
+        description="of the emitted program, by the model fitted to RTL; profile dosa: of the roofline"
+    )
+    clock_cycles: float | None = Field(None, description="the same number, where there is a program")
     clock_error: str = Field("", description="how far that model was from RTL cycles")
     edp_uj_cycles: float
     dram_bytes: int
@@ -349,7 +351,7 @@ class TotalsRecord(_Record):
     bound_kind: Literal["proven", "unfused", "relaxed", "sequential"] | None = Field(
         None,
         description="unfused: proven for schedules without fusion; relaxed: may be out of reach; sequential: "
-        "of schedules with one layer after the other and copies by the core; this one may be below",
+        "of schedules that run one layer after the other; this one may be below",
     )
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
@@ -359,9 +361,6 @@ class ReadingRecord(_Record):
 
     fusion_model: FusionModel
     latency_model: LatencyModel
-    group_latency: GroupLatency = Field(
-        description="with the prefetches of the schedule, or groups one after the other"
-    )
     energy_pj: float
     latency_cycles: Cycles
     edp_uj_cycles: float

@@ -19,7 +19,7 @@ from fadiff.costmodel.count.energy import energy_breakdown
 from fadiff.costmodel.count.nest import LoopNest, layer_traffic
 from fadiff.costmodel.count.traffic import ALONE, Move, Placement
 from fadiff.costmodel.group.copies import copy_counts
-from fadiff.costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
+from fadiff.costmodel.group.fusion import Member, paper_plan, plan_group, stored_as
 from fadiff.costmodel.group.host import copy_moves, host_moves
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.weight_prefetch import early_loads
@@ -30,11 +30,10 @@ from fadiff.costmodel.mapping.counting import COUNTING
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, Region, shape_of, whole
 from fadiff.costmodel.schedule.clock import HostCounts, group_counts, host_counts
-from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, Profile, Schedule
 from fadiff.costmodel.target.target import Target
 
 CACHE_LIMIT = 1 << 16
-CLOCK_NEEDS_A_PROGRAM = "latency clock counts cycles of programs: profile hw, fusion model sound"
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,11 @@ class NetworkCost:
         """Energy-delay product of the network."""
         return self.energy_pj * self.latency_cycles * 1e-6
 
+    @property
+    def dram_bytes(self) -> int:
+        """That Gemmini's DMA moves to and from DRAM."""
+        return sum(layer.total_bytes("dram") for layer in self.layers)
+
     @cached_property
     def by_name(self) -> MappingABC[str, LayerCost]:
         """Cost of each layer."""
@@ -103,26 +107,22 @@ class NetworkCost:
 
 
 def evaluate(
-    schedule: Schedule,
-    latency: LatencyModel = "roofline",
-    *,
-    sliding_window: bool = False,
-    fusion_model: FusionModel | None = None,
+    schedule: Schedule, *, sliding_window: bool = False, fusion_model: FusionModel | None = None
 ) -> NetworkCost:
     """Exact cost of `schedule` under its own profile and fusion model.
+
+    Cycles are those of the emitted program where there is one (profile hw, fusion model sound), else of the
+    roofline.
 
     `sliding_window` counts input halos as Timeloop does (see fadiff.costmodel.count.nest.layer_traffic).
     `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
 
     Raises:
-        ScheduleError: `fusion_model` is sound, and a group has no executable plan; or latency `clock`, and
-            nothing is executed.
+        ScheduleError: `fusion_model` is sound, and a group has no executable plan.
     """
     layers: dict[str, LayerCost] = {}
     groups = []
     paper = (fusion_model or schedule.fusion_model) == "paper"
-    if latency == "clock" and (paper or not schedule.is_executable):
-        raise ScheduleError(CLOCK_NEEDS_A_PROGRAM)
     early = {} if paper else early_loads(schedule)
     for group in schedule.groups:
         costs = group_cost(
@@ -131,7 +131,6 @@ def evaluate(
             schedule.mappings,
             schedule.target,
             schedule.profile,
-            latency,
             paper=paper,
             sliding_window=sliding_window,
             early=early,
@@ -155,7 +154,6 @@ def group_cost(
     mappings: MappingABC[str, Mapping],
     target: Target,
     profile: Profile = "hw",
-    latency: LatencyModel = "roofline",
     *,
     paper: bool = False,
     sliding_window: bool = False,
@@ -175,14 +173,15 @@ def group_cost(
     plan = paper_plan(graph, group) if paper else plan_group(graph, group)
     costs = []
     overlapping = {}
-    if (group.pipelined or group.side_by_side) and latency == "clock" and not paper:
+    by_clock = COUNTING[profile].latency_model(paper=paper) == "clock"
+    if (group.pipelined or group.side_by_side) and by_clock:
         overlapping = group_counts(graph, group, mappings, target, additions, early)
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
             issue = None if additions is None else additions.get(name, "instructions")
-            copied = name in copies
-            cost = host_cost(graph, placed, plan, layer, target, profile, latency, issue, copied=copied)
+            run = graph, placed, plan, layer, target, profile, issue
+            cost = host_cost(*run, copied=name in copies, paper=paper)
             counts = overlapping.get(name)
             if isinstance(counts, HostCounts):
                 cost = replace(cost, latency_cycles=round(counts.cycles(clock_of(target), target.core)))
@@ -194,7 +193,6 @@ def group_cost(
             mappings[name],
             target,
             profile,
-            latency,
             region=plan[name].computed,
             placement=placement_of(graph, group, plan, layer, paper=paper),
             sliding_window=sliding_window,
@@ -229,7 +227,6 @@ def layer_cost(
     mapping: Mapping,
     target: Target,
     profile: Profile = "hw",
-    latency: LatencyModel = "roofline",
     *,
     region: Region | None = None,
     placement: Placement = ALONE,
@@ -239,10 +236,11 @@ def layer_cost(
 ) -> LayerNumbers:
     """Cost of one tensor-core layer (of a group: over all group tiles), remembered.
 
-    `network_weights`: bytes of all weights of the network (latency clock).
+    `network_weights`: bytes of all weights of the network (profile hw).
     """
     computed = whole(shape.dims) if region is None else region
-    run = (latency, network_weights) if latency == "clock" else latency
+    by_clock = COUNTING[profile].latency_model(paper=placement.is_paper) == "clock"
+    run = network_weights if by_clock else None
     key = (shape, mapping, target, profile, run, computed, placement, sliding_window, early)
     numbers = _cache.get(key)
     if numbers is None:
@@ -252,7 +250,7 @@ def layer_cost(
             shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
         )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
-        if latency == "clock":
+        if by_clock:
             nest = LoopNest(shape, mapping, computed)
             counts = nest_counts(nest, target, placement, network_weights, early).issued_as(mapping.issue)
             busy = engine_cycles(counts, clock_of(target))._asdict()
@@ -294,10 +292,10 @@ def host_cost(
     layer: HostLayer,
     target: Target,
     profile: Profile,
-    latency: LatencyModel = "roofline",
     issue: AdditionIssue | None = None,
     *,
     copied: bool = False,
+    paper: bool = False,
 ) -> LayerCost:
     """Adds run through Gemmini's accumulator, a copy that is `copied` by Gemmini through its scratchpad,
     other host operators through the core; free in `dosa`, and so are max pools that the stores of the
@@ -312,11 +310,12 @@ def host_cost(
     moves = tuple(move for _, move in named)
     breakdown = energy_breakdown(moves, 0, target)
     cycles, bound = roofline(moves, 0, target.side, target)
-    if copied:  # energy and roofline stay the core's, which the search and its bound know
+    by_clock = COUNTING[profile].latency_model(paper=paper) == "clock"
+    if copied:  # energy stays the core's, which the search and its bound know
         named, bound = copy_moves(layer, target, group.resident_tensors), "L3"
-    if latency == "clock" and copied:
+    if by_clock and copied:
         cycles = round(layer_cycles(copy_counts(graph, layer, target), clock_of(target)))
-    elif latency == "clock":
+    elif by_clock:
         counts = host_counts(graph, group, plan, layer, target, issue)
         cycles = round(counts.cycles(clock_of(target), target.core))
     return LayerCost(layer.name, sum(breakdown.values()), cycles, bound, named, breakdown)

@@ -1,4 +1,4 @@
-"""The same schedule under other assumptions: sound and paper fusion, both latencies.
+"""The same schedule under other assumptions: sound and paper fusion.
 
 One schedule, several counts: what is claimed for it in the literature's model beside what a program does.
 """
@@ -14,9 +14,8 @@ from fadiff.costmodel.group.weight_prefetch import without_prefetches
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.mapping.mapping import as_single_instructions
 from fadiff.costmodel.schedule.document import ReadingRecord, ReadingsRecord
-from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
-from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
-from fadiff.costmodel.target.target import Target
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, Schedule
 
 
 def readings(schedule: Schedule) -> ReadingsRecord:
@@ -25,16 +24,16 @@ def readings(schedule: Schedule) -> ReadingsRecord:
     A schedule found under `paper` may have no sound reading: then `obstacle` says why no program does
     what it claims.  A sound schedule is counted under `paper` even where Eq. 24 forbids it.
     """
-    found = _under(schedule)
+    found = [_reading(schedule)]
     (other,) = (model for model in get_args(FusionModel) if model != schedule.fusion_model)
     obstacle = None
     try:
-        found += _under(under_fusion_model(schedule, other))
+        found.append(_reading(under_fusion_model(schedule, other)))
     except ScheduleError as error:
         obstacle = str(error)
         if other == "paper":
-            found += (_reading(evaluate(schedule, fusion_model=other), schedule.target, other, "roofline"),)
-    return ReadingsRecord(rows=found, obstacle=obstacle)
+            found.append(_reading(schedule, other))
+    return ReadingsRecord(rows=tuple(found), obstacle=obstacle)
 
 
 def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
@@ -74,31 +73,15 @@ def as_instructions(schedule: Schedule) -> Schedule:
     return replace(apart, mappings=as_single_instructions(apart.mappings), additions={}, copies=frozenset())
 
 
-def _under(counted: Schedule) -> tuple[ReadingRecord, ...]:
-    """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
-    model, target = counted.fusion_model, counted.target
-    plain = without_prefetches(counted)
-    rows = [_reading(evaluate(plain), target, model, "roofline")]
-    executed = [_reading(evaluate(counted), target, model, "roofline", "executed")]
-    if counted.is_executable:
-        rows.append(_reading(evaluate(plain, "clock"), target, model, "clock"))
-        executed.append(_reading(evaluate(counted, "clock"), target, model, "clock", "executed"))
-    return tuple(rows if plain is counted else executed + rows)
-
-
-def _reading(
-    cost: NetworkCost,
-    target: Target,
-    model: FusionModel,
-    latency: LatencyModel,
-    groups: GroupLatency = "sum",
-) -> ReadingRecord:
+def _reading(schedule: Schedule, model: FusionModel | None = None) -> ReadingRecord:
+    """Of a schedule under its own rules, or counted by the other fusion model whether or not it is legal."""
+    cost, paper = evaluate(schedule, fusion_model=model), (model or schedule.fusion_model) == "paper"
+    latency = schedule.counting.latency_model(paper=paper)
     return ReadingRecord(
-        fusion_model=model,
+        fusion_model=model or schedule.fusion_model,
         latency_model=latency,
-        group_latency=groups,
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
         edp_uj_cycles=cost.edp_uj_cycles,
-        latency_error=error_against_rtl(latency, target),
+        latency_error=error_against_rtl(latency, schedule.target),
     )

@@ -16,7 +16,6 @@ from fadiff.costmodel.schedule import document
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.costmodel.schedule.host_records import to_attributes
 from fadiff.costmodel.schedule.schedule import Schedule
-from fadiff.costmodel.target.target import Target
 
 LEVELS: tuple[Level, ...] = ("L3", "L2", "L1", "L0")
 
@@ -30,17 +29,16 @@ class Bound:
     kind: Literal["proven", "unfused", "relaxed", "sequential"]
 
 
-def totals_record(
-    schedule: Schedule, cost: NetworkCost, bound: Bound | None, clock: MappingABC[str, float]
-) -> document.TotalsRecord:
-    """Sums over the network; `clock` has the cycles of every layer, if there is a program."""
+def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) -> document.TotalsRecord:
+    """Sums over the network."""
+    executable = schedule.is_executable
     return document.TotalsRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
-        clock_cycles=sum(map(round, clock.values())) if clock else None,
-        clock_error=error_against_rtl("clock", schedule.target) if clock else "",
+        clock_cycles=cost.latency_cycles if executable else None,
+        clock_error=error_against_rtl("clock", schedule.target) if executable else "",
         edp_uj_cycles=cost.edp_uj_cycles,
-        dram_bytes=sum(layer.total_bytes("dram") for layer in cost.layers),
+        dram_bytes=cost.dram_bytes,
         macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
         lower_bound_edp_uj_cycles=bound.edp_uj_cycles if bound else None,
         bound_kind=bound.kind if bound else None,
@@ -48,15 +46,15 @@ def totals_record(
     )
 
 
-def _cost_record(layer: Layer, cost: LayerCost, target: Target, clock: float | None) -> document.CostRecord:
+def _cost_record(layer: Layer, cost: LayerCost, schedule: Schedule) -> document.CostRecord:
     macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
     moved = bytes_per_memory(move for _, move in cost.moves)
     return document.CostRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
-        clock_cycles=None if clock is None else round(clock),
+        clock_cycles=cost.latency_cycles if schedule.is_executable else None,
         bound=cost.bound,
-        utilization=macs / (cost.latency_cycles * target.side**2) if cost.latency_cycles else 0.0,
+        utilization=macs / (cost.latency_cycles * schedule.target.side**2) if cost.latency_cycles else 0.0,
         traffic=document.TrafficRecord(
             dram=_transfers(layer, cost, "dram"),
             tile_buffer=_transfers(layer, cost, "tile-buffer"),
@@ -87,11 +85,10 @@ def layer_record(
     layer: Layer,
     schedule: Schedule,
     layer_cost: LayerCost,
-    clock: MappingABC[str, float],
     by_core: MappingABC[str, str],
 ) -> document.LayerRecord:
-    """A layer with its mapping and cost; `clock` as in `totals_record`, `by_core` of `issued_by_core`."""
-    cost = _cost_record(layer, layer_cost, schedule.target, clock.get(layer.name))
+    """A layer with its mapping and cost; `by_core` of `issued_by_core`."""
+    cost = _cost_record(layer, layer_cost, schedule)
     if isinstance(layer, HostLayer):
         return document.LayerRecord(
             name=layer.name,

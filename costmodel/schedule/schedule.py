@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fadiff.costmodel.mapping.counting import Profile
+from fadiff.costmodel.mapping.counting import LatencyModel, Profile
 from fadiff.costmodel.mapping.decision import (
     Decision,
     FusionGroup,
     FusionModel,
-    GroupLatency,
     GroupTile,
     Halo,
-    LatencyModel,
     singleton_groups,
 )
 from fadiff.costmodel.schedule.legality import check_schedule
@@ -20,7 +18,6 @@ from fadiff.costmodel.schedule.legality import check_schedule
 __all__ = [
     "FusionGroup",
     "FusionModel",
-    "GroupLatency",
     "GroupTile",
     "Halo",
     "LatencyModel",

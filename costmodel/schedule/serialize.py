@@ -29,7 +29,6 @@ from fadiff.converter.ir.states import State
 from fadiff.costmodel.group.issue import issued_by_core
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order
-from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
 from fadiff.costmodel.schedule.document import (
     Extents,
@@ -44,7 +43,7 @@ from fadiff.costmodel.schedule.evaluate import NetworkCost
 from fadiff.costmodel.schedule.host_records import operator_of
 from fadiff.costmodel.schedule.readings import readings
 from fadiff.costmodel.schedule.records import LEVELS, Bound, fusion_record, layer_record, totals_record
-from fadiff.costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.text_file import FormatError, load_json
 from fadiff.costmodel.target.validation import problems
 
@@ -88,7 +87,7 @@ def read_document(path: Path) -> ScheduleDocument:
         raise ScheduleFileError(
             f"{path}: version is {version!r}, this fadiff reads version 1: compile the model again"
         )
-    _without_rtl(path, content)
+    _without_older_counts(path, content)
     try:
         return ScheduleDocument.model_validate(content)
     except ValidationError as error:
@@ -97,22 +96,20 @@ def read_document(path: Path) -> ScheduleDocument:
         raise ScheduleFileError(f"{path}: {_location(place, content)}: {what}{more}") from error
 
 
-def _without_rtl(path: Path, content: dict[str, Any]) -> None:
-    """Leave out what the latency model `rtl`, which the clock replaced, said of an older schedule.
+def _without_older_counts(path: Path, content: dict[str, Any]) -> None:
+    """Leave out how versions that knew more latency models counted a schedule otherwise.
 
     Raises:
-        ScheduleFileError: its own latency is by that model.
+        ScheduleFileError: its own latency is by a model that is gone.
     """
     if content.get("latency_model") == "rtl":
         raise ScheduleFileError(
-            f"{path}: latency_model is 'rtl', a model that is gone: compile again with --latency clock"
+            f"{path}: latency_model is 'rtl', a model that is gone: compile the model again"
         )
     counted = content.get("readings")
     rows = counted.get("rows") if isinstance(counted, dict) else None
     if isinstance(counted, dict) and isinstance(rows, list):
-        counted["rows"] = [
-            row for row in rows if not (isinstance(row, dict) and row.get("latency_model") == "rtl")
-        ]
+        counted["rows"] = [row for row in rows if not (isinstance(row, dict) and "group_latency" in row)]
 
 
 def _location(loc: tuple[int | str, ...], content: object) -> str:
@@ -133,7 +130,6 @@ def to_document(
     cost: NetworkCost,
     *,
     generator: str,
-    latency_model: LatencyModel = "roofline",
     bound: Bound | None = None,
     search: SearchRecord | None = None,
     conversion: ConversionRecord | None = None,
@@ -142,29 +138,26 @@ def to_document(
 
     Args:
         schedule: What was decided.
-        cost: `fadiff.costmodel.schedule.evaluate(schedule, latency_model)`.
+        cost: `fadiff.costmodel.schedule.evaluate(schedule)`.
         generator: Name and version of the program that wrote it.
-        latency_model: The one `cost` was made with.
         bound: What is known about how good the schedule can be at best.
         search: How it was found.
         conversion: What the front end did.
     """
     graph = schedule.graph
-    executable = schedule.is_executable
-    clock = program_cycles(schedule) if executable else {}
-    by_core = issued_by_core(schedule) if executable else {}
+    by_core = issued_by_core(schedule) if schedule.is_executable else {}
     return ScheduleDocument(
         generator=generator,
         model=ModelRecord.model_validate(graph),
         target=schedule.target,
         profile=schedule.profile,
         fusion_model=schedule.fusion_model,
-        latency_model=latency_model,
-        latency_error=error_against_rtl(latency_model, schedule.target),
-        totals=totals_record(schedule, cost, bound, clock),
+        latency_model=schedule.latency,
+        latency_error=error_against_rtl(schedule.latency, schedule.target),
+        totals=totals_record(schedule, cost, bound),
         tensors=tuple(map(TensorRecord.model_validate, graph.tensors.values())),
         layers=tuple(
-            layer_record(layer, schedule, cost.by_name[layer.name], clock, by_core) for layer in graph.layers
+            layer_record(layer, schedule, cost.by_name[layer.name], by_core) for layer in graph.layers
         ),
         fusion=fusion_record(schedule),
         readings=readings(schedule),

@@ -99,7 +99,6 @@ def reading_rows(document: ScheduleDocument) -> list[Cells]:
         (
             row.fusion_model,
             row.latency_model,
-            row.group_latency,
             picojoules(row.energy_pj),
             si(row.latency_cycles),
             edp(row.edp_uj_cycles),

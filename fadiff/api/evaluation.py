@@ -12,13 +12,12 @@ from fadiff.pipeline import as_target
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.evaluate import NetworkCost
-    from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile, Schedule
+    from fadiff.costmodel.schedule.schedule import FusionModel, Profile, Schedule
     from fadiff.costmodel.target.target import Target
 
 
 def evaluate(
     schedule: str | Path | Schedule,
-    latency: LatencyModel | None = None,
     *,
     sliding_window: bool = False,
     target: str | Path | Target | None = None,
@@ -30,7 +29,6 @@ def evaluate(
 
     Args:
         schedule: The file, or the schedule.
-        latency: Count cycles by this model; by default a file's own, of a Schedule the roofline.
         sliding_window: Keep what consecutive input tiles share, as Timeloop does.
         target: Other hardware.
         profile: Other counting.
@@ -43,26 +41,23 @@ def evaluate(
     """
     from fadiff.costmodel.schedule.evaluate import evaluate as exact_cost
 
-    model: LatencyModel = "roofline"
     if isinstance(schedule, str | Path):
         hardware = None if target is None else as_target(target)
         console = console or Console(verbosity=-1)
-        schedule, model = schedule_from_file(Path(schedule), hardware, profile, console)
+        schedule = schedule_from_file(Path(schedule), hardware, profile, console)
     elif target is not None or profile is not None:
         schedule = replace(
             schedule,
             target=schedule.target if target is None else as_target(target),
             profile=profile or schedule.profile,
         )
-    return exact_cost(
-        schedule, latency=latency or model, sliding_window=sliding_window, fusion_model=fusion_model
-    )
+    return exact_cost(schedule, sliding_window=sliding_window, fusion_model=fusion_model)
 
 
 def schedule_from_file(
     path: Path, target: Target | None, profile: Profile | None, console: Console
-) -> tuple[Schedule, LatencyModel]:
-    """A schedule file, on other hardware or under another profile where asked, and its latency model."""
+) -> Schedule:
+    """A schedule file, on other hardware or under another profile where asked."""
     from fadiff.costmodel.group.fusion import ScheduleError
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
 
@@ -77,7 +72,7 @@ def schedule_from_file(
         except ScheduleError as error:
             remedy = f"compile with the same {' and '.join(asked)} for a schedule that is legal there"
             raise ScheduleError(f"{error}; {remedy}") from error
-    return decision, document.latency_model
+    return decision
 
 
 def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule:

@@ -86,7 +86,8 @@ def compare(
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
-        console.result(f"latency by the {search['latency']} model: {rows[0]['latency_error']}")
+        model_of = next(iter(found.results.values())).settings.latency
+        console.result(f"latency by the {model_of} model: {rows[0]['latency_error']}")
 
 
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -38,7 +38,7 @@ BOUND = {
     "proven": "proven: no schedule of the canonical space is below the bound",
     "unfused": "proven for schedules without fusion",
     "relaxed": "relaxed: no schedule of this search space is below the bound, perhaps none reaches it",
-    "sequential": "of schedules with one layer after the other and copies by the core, as this one is not",
+    "sequential": "of schedules that run one layer after the other, as this one does not",
     None: "",
 }
 """What a lower bound rests on."""
@@ -113,12 +113,6 @@ def _parse_entries(
     show_default=True,
     help="Most DRAM bytes the schedule may move, at whatever it costs; gemmini-auto: what gemmini.h's "
     "automatically tiled calls would move.",
-)
-@click.option(
-    "--prefetch/--no-prefetch",
-    default=False,
-    show_default=True,
-    help="Load the first weights of a group while the group before computes, where that pays.",
 )
 @dim_option
 @cut_options
@@ -255,7 +249,7 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     entry = OutputFolder(result.out).entry
     console.result(
         f"{document.model.name}{entry and f', entry {entry},'} on {document.target.name} "
-        f"({document.profile} profile, {document.latency_model} latency)"
+        f"({document.profile} profile)"
     )
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
@@ -267,12 +261,8 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ (modelled)")
     error = error_against_rtl(document.latency_model, document.target)
-    if totals.clock_cycles is not None:
-        console.result(
-            f"  cycles      {totals.clock_cycles:,.0f} as emitted (modelled: {totals.clock_error})"
-        )
-    model = f"{document.latency_model}: {error}"
-    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles, as the EDP counts them ({model})")
+    modelled = f"modelled by the {document.latency_model}: {error}"
+    console.result(f"  cycles      {totals.latency_cycles:,.0f} ({modelled})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     stay = {tensor for run in document.fusion.execution for tensor in run.resident_tensors}
     residents = f", {len(stay)} tensor{'s' if len(stay) != 1 else ''} on chip between groups" if stay else ""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 import rich_click as click
 
-from fadiff.commands.options import LATENCY, PATH, console_options, target_option
+from fadiff.commands.options import PATH, console_options, target_option
 from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.document import ReadingsRecord
     from fadiff.costmodel.schedule.evaluate import NetworkCost
-    from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile, Schedule
+    from fadiff.costmodel.schedule.schedule import FusionModel, Profile, Schedule
     from fadiff.costmodel.target.target import Target
 
 
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     help="... and its problem.  Needs --target.",
 )
 @click.option(
-    "--latency",
-    type=LATENCY,
-    help="Count cycles by the other model.  [default: the schedule's own]",
-)
-@click.option(
     "--fusion-model",
     type=click.Choice(["sound", "paper"]),
     help="Count by the other fusion model, where the schedule is legal there (the table below the layers has "
@@ -64,7 +59,6 @@ def evaluate(
     profile: str | None,
     timeloop_mapping: Path | None,
     timeloop_problem: Path | None,
-    latency: str | None,
     fusion_model: str | None,
     sliding_window: bool | None,
     as_json: bool,
@@ -72,8 +66,7 @@ def evaluate(
     """Exact energy, latency and DRAM bytes of SCHEDULE.json, on its target or another.
 
     A schedule that does not fit the other target is refused with the constraint that breaks (exit code 2).
-    Below the layers the same schedule is counted otherwise: by the literature's fusion model (paper), and by
-    the other latency model.
+    Below the layers the same schedule is counted by the literature's fusion model (paper), too.
 
     \b
     Examples:
@@ -88,35 +81,30 @@ def evaluate(
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         asked = cast("Profile | None", profile)
-        decision, model = schedule_from_file(schedule, target, asked, console)
+        decision = schedule_from_file(schedule, target, asked, console)
     elif timeloop_mapping and timeloop_problem and target and schedule is None:
         from fadiff.emitters.timeloop.read.schedule import schedule_from_files
 
         counting = cast("Profile", profile or "dosa")
-        decision, model = (
-            schedule_from_files(timeloop_mapping, timeloop_problem, target, counting),
-            "roofline",
-        )
+        decision = schedule_from_files(timeloop_mapping, timeloop_problem, target, counting)
     else:
         raise click.UsageError(
             "give SCHEDULE.json, or --timeloop-mapping, --timeloop-problem and --target together"
         )
-    if latency is not None:
-        model = cast("LatencyModel", latency)
     if sliding_window is None:
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
     if fusion_model is not None:
         decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
-    cost = exact_cost(decision, latency=model, sliding_window=sliding_window)
+    cost = exact_cost(decision, sliding_window=sliding_window)
     found = None if sliding_window else readings(decision)
     if as_json:
-        summary = _summary(decision, cost, model)
+        summary = _summary(decision, cost)
         if found:
             summary["readings"] = [row.model_dump() for row in found.rows]
             summary["obstacle"] = found.obstacle
         console.result(json.dumps(summary, indent=2))
     else:
-        _print(console, decision, cost, model)
+        _print(console, decision, cost)
         if found:
             _print_readings(console, decision, found)
         _print_measured(console, schedule)
@@ -133,9 +121,8 @@ def _print_measured(console: Console, schedule: Path | None) -> None:
         print_measurement(console, measured)
 
 
-def _summary(schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> dict[str, object]:
+def _summary(schedule: Schedule, cost: NetworkCost) -> dict[str, object]:
     from fadiff.costmodel.latency.clock import error_against_rtl
-    from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
     return {
         "model": schedule.graph.name,
@@ -143,11 +130,11 @@ def _summary(schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> dict
         "profile": schedule.profile,
         "fusion_model": schedule.fusion_model,
         "energy_pj": cost.energy_pj,
-        "latency_model": model,
-        "latency_error": error_against_rtl(model, schedule.target),
+        "latency_model": schedule.latency,
+        "latency_error": error_against_rtl(schedule.latency, schedule.target),
         "latency_cycles": cost.latency_cycles,
         "edp_uj_cycles": cost.edp_uj_cycles,
-        "dram_bytes": dram_bytes(cost),
+        "dram_bytes": cost.dram_bytes,
         "layers": [
             {
                 "name": layer.name,
@@ -161,10 +148,9 @@ def _summary(schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> dict
     }
 
 
-def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> None:
+def _print(console: Console, schedule: Schedule, cost: NetworkCost) -> None:
     from fadiff.costmodel.latency.clock import error_against_rtl
     from fadiff.emitters.report.text import limit
-    from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
     rows = (
         (
@@ -180,9 +166,9 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: Laten
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles "
-        f"= {cost.edp_uj_cycles:.4e} uJ x cycles, {dram_bytes(cost):,} DRAM bytes "
+        f"= {cost.edp_uj_cycles:.4e} uJ x cycles, {cost.dram_bytes:,} DRAM bytes "
         "(all modelled)\n"
-        f"latency by the {model} model: {error_against_rtl(model, schedule.target)}"
+        f"latency by the {schedule.latency} model: {error_against_rtl(schedule.latency, schedule.target)}"
     )
 
 
@@ -192,7 +178,6 @@ def _print_readings(console: Console, schedule: Schedule, found: ReadingsRecord)
         (
             row.fusion_model,
             row.latency_model,
-            row.group_latency,
             f"{row.energy_pj * 1e-6:,.1f}",
             f"{row.latency_cycles:,.0f}",
             f"{row.edp_uj_cycles:.4e}",
@@ -203,7 +188,6 @@ def _print_readings(console: Console, schedule: Schedule, found: ReadingsRecord)
     columns: Columns = (
         "fusion",
         "latency",
-        "groups",
         *numbers("energy uJ", "cycles", "EDP uJ x cycles"),
         "latency model",
     )

@@ -23,8 +23,8 @@ OPTIONS = {
     "Model": ("--dim", "--entry", "--inputs", "--outputs", "--state", "--no-state", "--without"),
     "Integers": ("--calibration", "--quantize", "--keep-float", "--wide", "--input-type"),
     "Search": (
-        *("--method", "--methods", "--objective", "--time-budget", "--seed", "--latency", "--no-fusion"),
-        *("--no-residency", "--max-dram-bytes", "--prefetch", "--tiling", "--no-row-packing", "--profile"),
+        *("--method", "--methods", "--objective", "--time-budget", "--seed", "--no-fusion"),
+        *("--no-residency", "--max-dram-bytes", "--tiling", "--no-row-packing", "--profile"),
         *("--fusion-model", "--relaxation"),
     ),
     "Check": ("--verify", "--test-inputs", "--min-sqnr", "--min-top1", "--metric"),
@@ -41,7 +41,6 @@ RARE = {
         "--profile",
     ),
     *(
-        "--prefetch",
         "--max-dram-bytes",
         "--timeloop-dialect",
         "--timeloop-hyphens",

@@ -35,17 +35,6 @@ OBJECTIVES: tuple[Objective, ...] = ("edp", "energy", "latency")
 DEFAULT_TARGET = "gemmini-default"
 
 
-class _LatencyModels(click.Choice[str]):
-    """Names of latency models."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """One of them; says what took the place of one that was."""
-        if value == "rtl":
-            self.fail("the model rtl is gone: use clock, fitted on RTL to programs of this tool", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-LATENCY = _LatencyModels(["roofline", "clock"])
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -199,24 +188,17 @@ search_options = together(
     choice(
         "--profile",
         ["hw", "dosa"],
-        "hw: as the hardware does; emits C. dosa: to compare with published numbers.",
-    ),
-    click.option(
-        "--latency",
-        type=LATENCY,
-        default="roofline",
-        show_default=True,
-        help="Cycles to search for. clock: of the program, fitted to RTL; looser bounds.",
+        "hw: as the hardware does, in cycles of the emitted C. dosa: to compare with published numbers.",
     ),
     choice(
         "--fusion-model",
         ["sound", "paper"],
-        "sound: only fusion that can be executed. paper: the literature's optimistic count.",
+        "sound: only fusion that can be executed. paper: the literature's optimistic count (profile dosa).",
     ),
     choice(
         "--tiling",
         ["ragged", "divisor"],
-        "divisor: only tiles that divide the layer, for tools that need them.",
+        "divisor: only tiles that divide the layer, for tools that need them (profile dosa).",
     ),
     switch_off(
         "--no-row-packing", "row_packing", "Never put kernel taps on array rows (layers with few channels)."

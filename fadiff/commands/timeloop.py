@@ -111,9 +111,9 @@ def import_mappings(
     with naming(schedule):
         before = schedule_from_document(document)
     after = with_mappings(before, files)
-    written = describe(after, document.latency_model)
+    written = describe(after)
     write_document(written.model_copy(update={"conversion": document.conversion}), out)
-    ours, theirs = (evaluate(s, document.latency_model).edp_uj_cycles for s in (before, after))
+    ours, theirs = (evaluate(s).edp_uj_cycles for s in (before, after))
     console.result(f"{out}: {len(files)} of {len(before.mappings)} mappings replaced")
     console.result(f"EDP {theirs:.4e} uJ x cycles, before {ours:.4e} ({theirs / ours:.3f} x)")
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fadiff.optimizer.baselines.stage import Floats, Genomes, Method, Stage, log_of
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
-from fadiff.optimizer.cut.partition import Partition
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.partition import Partition, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.layer.canonical import STATIONARY
 
 LAYER_SHARE = 0.6

@@ -325,7 +325,7 @@ class _Member(NamedTuple):
 def _price_rows(space: LayerSpace, rows: list[Row]) -> Iterator[_Member]:
     columns = np.array(rows, dtype=np.int64)
     points, energy, latency = price_legal(space, columns[:, :-1], columns[:, -1])
-    return map(_Member, energy.tolist(), latency.tolist(), repeat(points), range(len(points)))
+    return map(_Member, energy.tolist(), latency.tolist(), repeat(points), range(len(energy)))
 
 
 class _Near(NamedTuple):

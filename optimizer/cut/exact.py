@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
-from fadiff.optimizer.cut.partition import Partition, Partitioner
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.partition import Partition, Partitioner, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, merge
 from fadiff.optimizer.group.residency import Layers, PlacedGroup, Surroundings
 from fadiff.optimizer.group.tiles import last_output

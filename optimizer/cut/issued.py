@@ -43,14 +43,14 @@ def quicker_copies(schedule: Schedule, most_bytes: int | None = None) -> frozens
         schedule: Whose; what its `copies` are now does not matter.
         most_bytes: DRAM bytes that it may move with these, if there is a limit: the first ones that fit.
     """
-    by_core = evaluate(replace(schedule, copies=frozenset()), "clock")
+    by_core = evaluate(replace(schedule, copies=frozenset()))
     found, waiting = set[str](), while_weights_wait(schedule)
     nbytes = sum(cost.total_bytes("dram") for cost in by_core.layers)
     for group in schedule.groups:
         name = group.layers[0]
         if obstacle_to_moving(schedule, name, waiting):
             continue
-        [moved] = group_cost(schedule.graph, group, {}, schedule.target, "hw", "clock", copies={name})
+        [moved] = group_cost(schedule.graph, group, {}, schedule.target, copies={name})
         if moved.latency_cycles >= by_core.by_name[name].latency_cycles:
             continue
         more = moved.total_bytes("dram") - by_core.by_name[name].total_bytes("dram")

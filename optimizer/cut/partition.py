@@ -26,6 +26,25 @@ from fadiff.optimizer.layer.hull import HullResult, Solution, minimise_edp
 from fadiff.optimizer.layer.space import Rules
 
 Objective = Literal["edp", "energy", "latency"]
+
+
+class Prices(NamedTuple):
+    """Of a pJ and a cycle, where a sum of both is minimised."""
+
+    energy: float
+    cycle: float
+
+
+_PRICES: dict[Objective, Prices] = {"energy": Prices(1.0, 1e-9), "latency": Prices(1e-9, 1.0)}
+
+
+def value(objective: Objective | Prices, energy: float, latency: float) -> float:
+    """The objective in the units of SearchResult.lower_bound, from pJ and cycles."""
+    if isinstance(objective, Prices):
+        return objective.energy * energy + objective.cycle * latency
+    return {"edp": energy * latency * 1e-6, "energy": energy, "latency": latency}[objective]
+
+
 Partition = tuple[Way, ...]
 Cuts = tuple[tuple[int, int], ...]
 """Steps of a Partitioner, each with a vertex of its hull."""
@@ -260,15 +279,17 @@ class Partitioner:
         names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, written)]
         return PlacedGroup(candidate.first, Surroundings(names[0], names[1], reserved))
 
-    def best(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective) -> HullResult[Cuts]:
+    def best(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective | Prices) -> HullResult[Cuts]:
         """The best partition and a bound that holds for every partition into groups that have a hull."""
         solve = self.solver(hulls)
         if objective == "edp":
             return minimise_edp(solve)
-        solution = solve(1.0, 1e-9) if objective == "energy" else solve(1e-9, 1.0)
-        return HullResult(solution, solution.energy if objective == "energy" else solution.latency)
+        solution = solve(*(objective if isinstance(objective, Prices) else _PRICES[objective]))
+        return HullResult(solution, value(objective, solution.energy, solution.latency))
 
-    def optimum(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective) -> Solution[Partition]:
+    def optimum(
+        self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective | Prices
+    ) -> Solution[Partition]:
         """The best partition into groups that have a hull."""
         found = self.best(hulls, objective).best
         return Solution(found.energy, found.latency, self.partition(hulls, found.argmin))

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fadiff.costmodel.schedule.schedule import GroupTile
-from fadiff.optimizer.cut.partition import Partition
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.partition import Partition, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, merge
 from fadiff.optimizer.group.network import is_node, sources
 from fadiff.optimizer.group.residency import OFF_CHIP, PlacedGroup

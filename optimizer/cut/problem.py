@@ -11,12 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.costmodel.mapping.mapping import as_single_instructions
 from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.cut.issued import as_issued
-from fadiff.optimizer.cut.partition import Objective, Partition, Partitioner, ordered
+from fadiff.optimizer.cut.partition import Objective, Partition, Partitioner, Prices, ordered
 from fadiff.optimizer.cut.result import HistoryPoint
 from fadiff.optimizer.cut.settings import RelaxationForm, Settings
 from fadiff.optimizer.group.candidates import candidate_groups, signature
@@ -53,7 +52,7 @@ class Problem:
 
     graph: Graph
     rules: Rules
-    objective: Objective = "edp"
+    objective: Objective | Prices = "edp"
     fusion: bool = True
     fusion_model: FusionModel = "sound"
     seed: int = 0
@@ -84,6 +83,7 @@ class Problem:
             self.most_members = min(self.most_members, PAPER_MEMBERS)
         if self.rules.latency == "clock":
             self.most_members = min(self.most_members, MOST_IN_PROGRAMS)
+            self.rules = replace(self.rules, network_weights=self.graph.weight_bytes)
         self.fuses_adds &= self.rules.counting.charges_operators and self.fusion_model == "sound"
 
     @classmethod
@@ -98,7 +98,7 @@ class Problem:
         """A search of `graph` on `target`; its clock starts now."""
         return cls(
             graph,
-            settings.rules(graph, target),
+            settings.rules(target),
             settings.objective,
             settings.fusion,
             settings.fusion_model,
@@ -277,17 +277,15 @@ class Problem:
         """The legal schedule that a partition describes."""
         partition = self.placed(partition)
         mappings = {name: m for way in partition for name, m in way.mappings().items()}
-        if self.rules.latency != "clock":
-            mappings = as_single_instructions(mappings)
         groups = tuple(way.group for way in partition)
         schedule = Schedule(
             self.graph, self.rules.target, mappings, groups, self.rules.profile, self.fusion_model
         )
-        return as_issued(schedule) if self.rules.latency == "clock" else schedule
+        return as_issued(schedule) if schedule.is_executable else schedule
 
     def cost(self, schedule: Schedule) -> NetworkCost:
-        """Exact cost under this search's latency model."""
-        return evaluate(schedule, self.rules.latency)
+        """Exact cost."""
+        return evaluate(schedule)
 
     def record(self, edp: float, feasible: float = float("nan")) -> None:
         """Note the best EDP (uJ x cycles) known now, and show it.
@@ -298,8 +296,3 @@ class Problem:
         self.history.append(HistoryPoint(self.seconds, self.steps, best))
         share = "" if feasible != feasible else f", {feasible:.0%} feasible"
         self.say(f"step {self.steps}: best EDP {best:.4g} uJ x cycles{share}")
-
-
-def value(objective: Objective, energy: float, latency: float) -> float:
-    """The objective in the units of SearchResult.lower_bound, from pJ and cycles."""
-    return {"edp": energy * latency * 1e-6, "energy": energy, "latency": latency}[objective]

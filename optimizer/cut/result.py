@@ -27,10 +27,9 @@ class SearchResult:
     `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
     `bound` says what it rests on.  `proven`: no schedule of the canonical space (docs/optimizer.md lists
     what that leaves out) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
-    same space with optimistic costs for what was not priced, so it may be out of reach; under latency
-    model `rtl` it is always that.  `sequential`: none is better under the clock that runs one layer after
-    the other and whose copies the core makes, as this one does not.  What is settled after the search keeps
-    to its `settings`.
+    same space with optimistic costs for what was not priced, so it may be out of reach.  `sequential`:
+    none is better that runs one layer after the other, as this one does not.  What is settled after the
+    search keeps to its `settings`.
     """
 
     schedule: Schedule

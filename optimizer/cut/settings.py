@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.costmodel.schedule.evaluate import CLOCK_NEEDS_A_PROGRAM
+from fadiff.costmodel.mapping.counting import COUNTING
 from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.cut.partition import Objective
@@ -39,10 +39,8 @@ class Settings:
     residency: bool = True
     """Whether tensors may stay on chip from one group to later ones (methods auto, exact and gradient, with
     sound fusion)."""
-    latency: LatencyModel = "roofline"
-    """Latency model to search and score with.  Under `clock` layers are mapped as loop units run them."""
     tiling: Tiling = "ragged"
-    """`divisor` restricts tiles to divisors."""
+    """`divisor` restricts tiles to divisors (profile dosa)."""
     row_packing: bool = True
     """Whether kernel taps may share the array rows of a layer with few channels."""
     relaxation: RelaxationForm = "log"
@@ -62,21 +60,21 @@ class Settings:
         return AMPLE_SECONDS + AMPLE_SECONDS_PER_LAYER * len(shapes)
 
     @property
+    def latency(self) -> LatencyModel:
+        """By which schedules are searched and scored: that of the profile."""
+        return COUNTING[self.profile].latency
+
+    @property
     def obstacle(self) -> str:
-        """Why the method cannot search this fusion model, or by this latency; empty if it can."""
-        if self.latency == "clock" and (self.profile != "hw" or self.fusion_model != "sound"):
-            return f"{CLOCK_NEEDS_A_PROGRAM}; use latency roofline"
+        """Why the method cannot search this fusion model, or by this profile; empty if it can."""
+        if self.fusion_model == "paper" and self.profile == "hw":
+            return "no program does what fusion model paper counts: use profile dosa"
+        if self.tiling == "divisor" and self.profile == "hw":
+            return "tiles of loop units need not divide the layer: tiling divisor needs profile dosa"
         if self.method in ("genetic", "bayesian", "random") and self.fusion and self.fusion_model == "paper":
             return f"method {self.method} searches executable fusion only: use fusion model sound"
         return ""
 
-    def rules(self, graph: Graph, target: Target) -> Rules:
-        """What holds for every layer of `graph` on `target`."""
-        return Rules(
-            target,
-            self.profile,
-            self.tiling,
-            self.row_packing,
-            latency=self.latency,
-            network_weights=graph.weight_bytes if self.latency == "clock" else 0,
-        )
+    def rules(self, target: Target) -> Rules:
+        """What holds for every layer on `target`."""
+        return Rules(target, self.profile, self.tiling, self.row_packing)

@@ -1,8 +1,7 @@
-"""What changes a schedule after the search: bytes, weights loaded early, and who issues layers.
+"""What changes a schedule after the search: core and Gemmini at work at the same time.  Nothing is mapped
+again but what goes through a pipeline.
 
-`replacements.py` lists other ways to run the groups of a finished schedule; `traffic_limit.py`
-and `weight_prefetch.py` choose among them.  `issue.py` decides who issues a layer, with
-tiles that suit the loop units from `product_tiles.py` and `convolution_tiles.py`; `loop_ways.py` does so
-for groups.  `pipelines.py` and `side_by_side.py` let core and Gemmini work at the same time, and
-`whole_groups.py` takes groups of one tile apart.
+`whole_groups.py` takes groups of one tile apart, at no cost, for simpler programs and more ways to overlap.
+`pipelines.py` runs neighbouring groups in a pipeline, `side_by_side.py` operators of the core beside layers
+on the array.
 """

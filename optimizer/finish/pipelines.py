@@ -12,19 +12,18 @@ from dataclasses import dataclass, replace
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.group_tile import shared_channels
-from fadiff.costmodel.group.issue import prefetching_layers
 from fadiff.costmodel.group.loop_setting import PLACES
 from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.schedule.clock import quickest_additions
-from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate, group_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.cut.problem import value
-from fadiff.optimizer.finish.loop_options import Prices
-from fadiff.optimizer.finish.loop_ways import LoopWays, shares
-from fadiff.optimizer.finish.replacements import Replacement, with_replacements
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.cut.partition import value
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.group.hull import Way
+from fadiff.optimizer.group.residency import with_places
 from fadiff.optimizer.group.tiles import groups_per_tile, last_output
 
 LEAST_GAIN = 0.001
@@ -38,67 +37,72 @@ class _Found:
     """A way to run neighbouring groups as one, and the value of the network's objective with it."""
 
     worth: float
-    layers: tuple[str, ...]
-    way: Replacement
+    way: Way
 
 
-def with_pipelines(schedule: Schedule, objective: Objective, most_bytes: int | None = None) -> Schedule:
-    """`schedule` (profile hw) with the pipelines that lower its objective under the clock.
+def with_pipelines(schedule: Schedule, settings: Settings, most_bytes: int | None = None) -> Schedule:
+    """`schedule` (profile hw) with the pipelines that lower its objective.
 
     Args:
-        schedule: Whose layers are issued as they are to be (`fadiff.optimizer.finish.issue`).
-        objective: What counts.
+        schedule: What a search found.
+        settings: Of that search.
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
     """
-    if objective == "energy":  # pipelines hide cycles
+    if settings.objective == "energy":  # pipelines hide cycles
         return schedule
-    found = sorted(_Search(schedule, objective).all(), key=lambda one: one.worth)
-    cost, taken = evaluate(schedule, "clock"), set[str]()
+    found = sorted(_Search(schedule, settings).all(), key=lambda one: one.worth)
+    cost, taken = evaluate(schedule), set[str]()
     for one in found:
-        if not taken.isdisjoint(one.layers):
+        if not taken.isdisjoint(one.way.group.layers):
             continue
         try:
-            changed = _changed(schedule, one)
+            changed = _changed(schedule, one.way)
         except ScheduleError:  # no places in the tile buffer
             continue
-        then = evaluate(changed, "clock")
-        if most_bytes is not None and dram_bytes(then) > max(most_bytes, dram_bytes(cost)):
+        then = evaluate(changed)
+        if most_bytes is not None and then.dram_bytes > max(most_bytes, cost.dram_bytes):
             continue
-        if _worth(objective, then) < (1 - LEAST_GAIN) * _worth(objective, cost):
+        if _worth(settings, then) < (1 - LEAST_GAIN) * _worth(settings, cost):
             schedule, cost = changed, then
-            taken |= set(one.layers)
+            taken |= set(one.way.group.layers)
     return schedule
 
 
-def _worth(objective: Objective, cost: NetworkCost) -> float:
-    return value(objective, cost.energy_pj, cost.latency_cycles)
+def _worth(settings: Settings, cost: NetworkCost) -> float:
+    return value(settings.objective, cost.energy_pj, cost.latency_cycles)
 
 
-def _changed(schedule: Schedule, one: _Found) -> Schedule:
-    """Raises ScheduleError where it does not fit in."""
-    ways, inside = [], set(one.layers)
-    for group in schedule.groups:
-        if inside.isdisjoint(group.layers):
-            ways.append(Replacement.as_is(schedule, group))
-        elif one.way not in ways:
-            ways.append(one.way)
-    changed = with_replacements(schedule, ways)
+def _changed(schedule: Schedule, way: Way) -> Schedule:
+    """The schedule that runs neighbouring groups in this way, the same tensors on chip.
+
+    Raises:
+        ScheduleError: it does not fit in.
+    """
+    graph, layers = schedule.graph, set(way.group.layers)
+    first = next(at for at, group in enumerate(schedule.groups) if layers.intersection(group.layers))
+    rest = [group for group in schedule.groups if layers.isdisjoint(group.layers)]
+    groups = (*rest[:first], way.group, *rest[first:])
+    groups = with_resident_tensors(graph, groups, resident_tensors(schedule.groups))
+    changed = replace(
+        schedule,
+        groups=with_places(graph, groups, schedule.target),
+        mappings={**schedule.mappings, **way.mappings()},
+    )
     return replace(changed, additions=quickest_additions(changed))
 
 
 class _Search:
     """All that may be pipelined in one schedule."""
 
-    def __init__(self, schedule: Schedule, objective: Objective) -> None:
-        self.schedule, self.graph, self.objective = schedule, schedule.graph, objective
-        self.ways, self.cost = LoopWays(schedule), evaluate(schedule, "clock")
-        self.prices = Prices.of(objective, self.cost.energy_pj, self.cost.latency_cycles)
-        self.early = prefetching_layers(schedule)
+    def __init__(self, schedule: Schedule, settings: Settings) -> None:
+        self.schedule, self.graph, self.settings = schedule, schedule.graph, settings
+        self.solver = Problem.of(settings, schedule.graph, schedule.target).groups
+        self.cost = evaluate(schedule)
         self.staying = resident_tensors(schedule.groups)
 
     def all(self) -> Iterator[_Found]:
         """The best way for every run of groups that gains by one."""
-        most = (1 - LEAST_GAIN) * _worth(self.objective, self.cost)
+        most = (1 - LEAST_GAIN) * _worth(self.settings, self.cost)
         for first, end in self._segments():
             best = min(self._found(first, end), key=lambda one: one.worth, default=None)
             if best is not None and best.worth < most:
@@ -109,11 +113,8 @@ class _Search:
         groups = self.schedule.groups
         for first in range(len(groups)):
             for end in range(first + 1, min(first + MOST_GROUPS, len(groups)) + 1):
-                names = [name for group in groups[first:end] for name in group.layers]
-                if not self.early.isdisjoint(names):
-                    break
                 cycles = [0, 0]
-                for name in names:
+                for name in (name for group in groups[first:end] for name in group.layers):
                     on_core = runs_on_core(self.graph.by_name[name])
                     cycles[on_core] += self.cost.by_name[name].latency_cycles
                 if min(cycles) >= LEAST_GAIN * self.cost.latency_cycles:
@@ -124,19 +125,16 @@ class _Search:
         groups = self.schedule.groups
         names = [name for group in groups[first:end] for name in group.layers]
         layers = tuple(sorted(names, key=self.graph.index.__getitem__))
-        runs = list(self._runs(layers))
-        if not runs:
-            return
         before = [self.cost.by_name[name] for name in layers]
         energy = self.cost.energy_pj - sum(cost.energy_pj for cost in before)
         cycles = self.cost.latency_cycles - sum(cost.latency_cycles for cost in before)
         placed = (*groups[:first], FusionGroup(layers), *groups[end:])
         staying = with_resident_tensors(self.graph, placed, self.staying)[first].resident_tensors
-        for run in runs:
-            way = self.ways.of(replace(run, resident_tensors=staying), self.prices)
-            if way is not None:
-                worth = value(self.objective, energy + way.energy, cycles + way.clock)
-                yield _Found(worth, layers, way)
+        for run in self._runs(layers):
+            for way in self.solver.pipelined_ways(replace(run, resident_tensors=staying)):
+                costs = group_cost(self.graph, way.group, way.mappings(), self.schedule.target)
+                then = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
+                yield _Found(value(self.settings.objective, energy + then[0], cycles + then[1]), way)
 
     def _runs(self, layers: tuple[str, ...]) -> Iterator[FusionGroup]:
         """The layers as one group, in tiles along one axis."""
@@ -162,3 +160,8 @@ class _Search:
         if len(weights) <= PLACES:  # else they would be fetched for every tile
             for tile in tiles:
                 yield FusionGroup(layers, tile, resident_weights=weights, pipelined=True)
+
+
+def shares(extent: int) -> list[int]:
+    """The half of an extent, a quarter, an eighth, a sixteenth."""
+    return [size for parts in (2, 4, 8, 16) if (size := ceil_div(extent, parts)) < extent]

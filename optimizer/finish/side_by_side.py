@@ -13,7 +13,6 @@ import networkx as nx
 
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.fusion import ScheduleError
-from fadiff.costmodel.group.issue import prefetching_layers
 from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.group.side_by_side import layer_on_gemmini, obstacle_to_side_by_side
@@ -23,10 +22,8 @@ from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
 from fadiff.costmodel.schedule.clock import group_counts, network_cycles, quickest_additions
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
-from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.cut.partition import Objective, value
 from fadiff.optimizer.finish.pipelines import LEAST_GAIN
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from fadiff.optimizer.group.residency import with_places
 
 ROUNDING = 1e-9
@@ -37,8 +34,8 @@ BY_TILE: dict[Issue, Issue] = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_co
 
 
 def with_side_by_side(schedule: Schedule, objective: Objective) -> Schedule:
-    """`schedule` (profile hw) with host operators beside other layers where that lowers its objective under
-    the clock, by `LEAST_GAIN` each; no bytes or energy more.
+    """`schedule` (profile hw) with host operators beside other layers where that lowers its objective, by
+    `LEAST_GAIN` each; no bytes or energy more.
 
     Args:
         schedule: Whose layers are issued and pipelined as they are to be.
@@ -55,7 +52,7 @@ def _joined(schedule: Schedule, objective: Objective) -> Schedule | None:
     """The schedule with one more operator beside a layer: where most is gained, then the nearest; None if
     nothing is.
     """
-    now = evaluate(schedule, "clock")
+    now = evaluate(schedule)
     least = (1 - LEAST_GAIN) * value(objective, now.energy_pj, now.latency_cycles)
     gains = _gains(schedule, LEAST_GAIN * now.latency_cycles)
     for _, _, given, joining in sorted((-round(gain), abs(a - b), a, b) for gain, a, b in gains):
@@ -63,9 +60,9 @@ def _joined(schedule: Schedule, objective: Objective) -> Schedule | None:
             found = _together(schedule, given, joining)
         except ScheduleError:  # no room in memories while both run
             continue
-        then = evaluate(found, "clock")
+        then = evaluate(found)
         worth = value(objective, then.energy_pj, then.latency_cycles)
-        as_before = dram_bytes(then) <= dram_bytes(now) and then.energy_pj < (1 + ROUNDING) * now.energy_pj
+        as_before = then.dram_bytes <= now.dram_bytes and then.energy_pj < (1 + ROUNDING) * now.energy_pj
         if worth < least and as_before:
             return found
     return None
@@ -83,8 +80,7 @@ def _gains(schedule: Schedule, least: float) -> Iterator[tuple[float, int, int]]
     ]
     if not joining:
         return
-    early = prefetching_layers(schedule)
-    given = [at for at, group in enumerate(groups) if _has_tiles(schedule, group, early)]
+    given = [at for at, group in enumerate(groups) if _has_tiles(schedule, group)]
     for at in joining:
         dependent = nx.descendants(order, at) | nx.ancestors(order, at)
         for other in given:
@@ -95,9 +91,9 @@ def _gains(schedule: Schedule, least: float) -> Iterator[tuple[float, int, int]]
                     yield gain, other, at
 
 
-def _has_tiles(schedule: Schedule, group: FusionGroup, early: frozenset[str]) -> bool:
-    """Whether a layer runs on a loop unit, beside nothing but operators; `early` concern prefetches."""
-    if (len(group.layers) > 1 and not group.side_by_side) or not early.isdisjoint(group.layers):
+def _has_tiles(schedule: Schedule, group: FusionGroup) -> bool:
+    """Whether a layer runs on a loop unit, beside nothing but operators."""
+    if len(group.layers) > 1 and not group.side_by_side:
         return False
     layers = [schedule.graph.by_name[name] for name in group.layers]
     return any(

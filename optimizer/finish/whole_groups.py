@@ -23,12 +23,7 @@ from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 
 
 def taken_apart(schedule: Schedule) -> Schedule:
-    """`schedule` (profile hw) with its groups of one tile as groups of one layer, where there is room.
-
-    Prefetches are planned for groups as they are: none comes apart then.
-    """
-    if any(group.prefetch_during for group in schedule.groups):
-        return schedule
+    """`schedule` (profile hw) with its groups of one tile as groups of one layer, where there is room."""
     graph = schedule.graph
     for group in schedule.groups:
         plan = plan_group(graph, group)

@@ -28,8 +28,8 @@ from fadiff.costmodel.mapping.mapping import Order
 from fadiff.costmodel.relaxed.model import RelaxedModel
 from fadiff.costmodel.schedule.schedule import GroupTile
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
-from fadiff.optimizer.cut.partition import Partition
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.partition import Partition, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.gradient.adam import Adam, one_thread
 from fadiff.optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
 from fadiff.optimizer.group.network import RelaxedNetwork
@@ -110,7 +110,6 @@ class Loss:
             rules.target,
             rules.profile,
             fusion_model=problem.fusion_model,
-            latency=rules.latency,
             network_weights=rules.network_weights,
         )
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)

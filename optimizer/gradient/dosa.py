@@ -32,8 +32,8 @@ from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.relaxed.model import ORDERS
 from fadiff.costmodel.schedule.batch import evaluate_columns
 from fadiff.costmodel.schedule.schedule import FusionGroup
-from fadiff.optimizer.cut.partition import Partition
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.partition import Partition, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.gradient.adam import Adam, one_thread
 from fadiff.optimizer.gradient.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
 from fadiff.optimizer.gradient.dosa_loss import FACTORS, LOOPS, DosaLoss

@@ -11,8 +11,9 @@ from fadiff.optimizer.cut.exact import (
     keep_tensors,
     layerwise,
 )
+from fadiff.optimizer.cut.partition import value
 from fadiff.optimizer.cut.polish import Polish
-from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.gradient.descent import Effort, descend, groups_found
 
 MOST_TRIED = 80

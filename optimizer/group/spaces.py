@@ -120,15 +120,8 @@ class GroupSpaces:
             plan[layer.name].computed,
             self.rules,
             placement._replace(weights_are_resident=resident),
-            prefetched=layer.name == group.layers[0] and self._may_prefetch(layer, group),
             site=site,
         )
-
-    def _may_prefetch(self, layer: TensorCoreLayer, group: FusionGroup) -> bool:
-        """Whether the first layer of a group is counted as if its first weights were there."""
-        if group.tile is not None and group.tile.is_part:
-            return False
-        return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
     def routed_groups(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
@@ -149,7 +142,7 @@ class GroupSpaces:
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
-                run = self.graph, group, plan, layer, rules.target, rules.profile, rules.latency
+                run = self.graph, group, plan, layer, rules.target, rules.profile
                 cost = host_cost(*run)
                 energy += cost.energy_pj
                 if rules.latency == "clock" and not obstacle_to_rows(self.graph, layer, rules.target):

@@ -26,6 +26,7 @@ from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.mapping.shape import Region, extents, shape_of
 from fadiff.costmodel.schedule.evaluate import group_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
@@ -166,7 +167,7 @@ class GroupSolver:
                 continue
             if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - surroundings.reserved:
                 continue
-            run = (way.mappings(), target, self.rules.profile, self.rules.latency)
+            run = (way.mappings(), target, self.rules.profile)
             costs = group_cost(self.graph, group, *run)
             energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
             found.append(GroupHull.of(energy, latency, replace(way, group=group)))
@@ -296,7 +297,8 @@ class GroupSolver:
         for pinned in pins(staying, self.rules.target.side) if staying else [None]:
             open_way = self._open_way(_Residents(path, tuple(staying), len(staying), pinned))
             if open_way and all(space.site and space.site.units for _, space in open_way.spaces):
-                yield from self._summed(open_way, open_way.spaces).ways
+                ways = self._summed(open_way, open_way.spaces).ways
+                yield from (way for way in ways if _is_on_loops(way))
 
     def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> OpenWay | None:
         """As many weights resident as leave room (clock: none); None if the fused tensors have none."""
@@ -435,3 +437,8 @@ class GroupSolver:
             return math.inf, math.inf
         costs = [path.host, *(self.spaces.floor(space) for space in spaces)]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+def _is_on_loops(way: Way) -> bool:
+    """Whether loop units run all members on the array."""
+    return all(mapping.issue in LOOPS for mapping in way.mappings().values())

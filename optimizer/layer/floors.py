@@ -10,7 +10,7 @@ import numpy as np
 
 from fadiff.costmodel.count.energy import energy_breakdown
 from fadiff.costmodel.count.nest import LoopNest
-from fadiff.costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
+from fadiff.costmodel.count.traffic import Quantities, count_moves, fusion_of
 from fadiff.costmodel.latency import cache
 from fadiff.costmodel.latency.clock import ClockCoefficients, clock_of, layer_cycles, strip_cycles
 from fadiff.costmodel.latency.clock_work import nest_counts, request_bytes, streams_height
@@ -20,7 +20,6 @@ from fadiff.costmodel.mapping.numbers import Number, largest
 from fadiff.costmodel.schedule.batch import Floats, cost_columns
 from fadiff.optimizer.layer.accumulator_tiles import PIXELS, fewest_tiles, pixels_only
 from fadiff.optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
-from fadiff.optimizer.layer.pricing import first_weight_bytes
 from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 
@@ -60,10 +59,9 @@ def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints, parts: Ints | int =
         weight_loads=np.maximum(work.weight_loads, loads),
         input_fills=work.input_fills * parts,
     )
-    early = _early(space, mapping)
     ways = (work, work._replace(weight_loads=loads, spills=work.updates - work.outputs))  # as in ideal_cost
     run = mapping.cols.product, space.rules.target, space.rules.profile, space.placement
-    costs = [cost_columns(way, *run, early) for way in ways]
+    costs = [cost_columns(way, *run) for way in ways]
     energy, latency = (np.minimum(*both) for both in zip(*costs, strict=True))
     if space.rules.latency == "clock":
         # (As many more products, and visits of a layer, each with its fences.)
@@ -113,13 +111,7 @@ def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float,
     fusion = fusion_of(placement)
     moves = count_moves(work, fusion, rules.target, rules.profile, paper=placement.is_paper)
     energy = sum(energy_breakdown(moves, work.macs, rules.target).values())
-    moves.append(Move("L3", "W", "read", -_early(space, mapping), "dram"))
     return energy, roofline(moves, work.compute_cycles, mapping.cols.product, rules.target)[0]
-
-
-def _early(space: LayerSpace, mapping: Mapping) -> int:
-    """Bytes of weights that take no DRAM time."""
-    return int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
 
 
 def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visits: Number = 0) -> Number:
@@ -135,8 +127,6 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
     q = ideal.quantities(target, "hw", resident=True)
     plain = nest_counts(ideal, target, space.placement, space.rules.network_weights)
     inputs, weights = min(q.input_fills, space.touched_inputs), q.weight_fills
-    if space.prefetched:  # as many as the scratchpad holds
-        weights -= min(weights, target.scratchpad_bytes // target.element_bytes)
     pooled, c = space.placement.pooled, clock_of(target)
     lines = 0.0 if space.placement.weights_on_chip else math.prod(_weights(space)) * target.element_bytes
     first = cache.Reuse(lines / cache.LINE_BYTES, (), (), max(space.rules.network_weights, 1))
@@ -151,7 +141,7 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
         requests=loaded / request_bytes(target),
         copies=0.0,
         loaded_bytes=loaded,
-        missed_lines=0.0 if space.prefetched else cache.misses(first, target.last_level_cache_bytes),
+        missed_lines=cache.misses(first, target.last_level_cache_bytes),
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
     )
     return np.rint(layer_cycles(least, c))

@@ -67,7 +67,7 @@ def loop_points(space: LayerSpace) -> LoopPoints | None:
     columns = tuple(
         found
         for unit in site.units
-        if (found := loop_mappings(site, unit, space.groups_at_once, row_packing=packing))
+        if (found := loop_mappings(site, unit, space.lanes_to_try, row_packing=packing))
     )
     if not columns:
         return None

@@ -9,7 +9,7 @@ fewer zeros.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -41,8 +41,6 @@ ORDERS: dict[Issue, tuple[Order, Order]] = {
 """DRAM loops, outermost first: input tiles stay over output channels, or weight tiles over pixels."""
 _IN_UNIT: dict[Issue, Order] = {"loop_ws": ("G", "R", "S", "C", "K", "N", "P", "Q")}
 """Of scratchpad loops, which have one trip."""
-HALVINGS = 3
-"""Of the lanes of a depthwise layer: all, a half, a quarter."""
 Extents = dict[Dim, Number]
 _ANY = LayerMapping(ONES, ONES, ONES)
 
@@ -85,13 +83,15 @@ class LoopSite:
         return [unit for unit in LOOPS if not obstacle_to_unit(self.setting, unit)]
 
 
-def loop_mappings(site: LoopSite, unit: Issue, lanes: int, *, row_packing: bool) -> MappingColumns | None:
+def loop_mappings(
+    site: LoopSite, unit: Issue, lanes: Sequence[int], *, row_packing: bool
+) -> MappingColumns | None:
     """All mappings for one unit, but for rules that few of them break; None if none has room.
 
     Args:
         site: Of the layer.
         unit: One of `site.units`.
-        lanes: Channels of a depthwise layer at once.
+        lanes: Channels of a depthwise layer at once, each of them.
         row_packing: Whether kernel taps may share the array rows of a layer with few channels.
     """
     tiles = _product_tiles(site.setting) if unit == "loop_ws" else _convolution_tiles(site.setting, lanes)
@@ -145,13 +145,12 @@ def _rows_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
     yield from ((images, p, q) for images in sizes(n, 1) if images > 1)
 
 
-def _convolution_tiles(setting: LoopSetting, lanes: int) -> Extents:
+def _convolution_tiles(setting: LoopSetting, lanes: Sequence[int]) -> Extents:
     d, side = setting.bounds, setting.target.side
     pixels = list(_boxes_of_pixels(setting))
     taps = list(dict.fromkeys((*((rows, d.S) for rows in sizes(d.R, 1)), (1, 1))))
     if setting.layer.op == "depthwise":
-        most = min(d.G, lanes)
-        return _grid(pixels, taps, [1], [1], list({max(most >> half, 1) for half in range(HALVINGS)}))
+        return _grid(pixels, taps, [1], [1], list(dict.fromkeys(min(d.G, count) for count in lanes)))
     return _grid(pixels, taps, sizes(d.K, side), sizes(d.C, side), [1])
 
 

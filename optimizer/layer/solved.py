@@ -2,10 +2,10 @@
 
 Kept are the few mappings of a layer that are best at some energies and bandwidths, so that designs which
 differ in prices alone share them.  The key is a hash of all that decides them: the layer's dimensions, its
-region and place in a group, array and memory sizes, the rules of the search and our own source; under `clock`
-the whole target and the bytes of all weights, too.  The file is SQLite's: safe under processes that read and
-write at once.  What cannot be read back is not used, and a file that cannot be used at all costs a search
-nothing but time.
+region and place in a group, array and memory sizes, the rules of the search and our own source; in
+profile hw the whole target and the bytes of all weights, too.  The file is SQLite's: safe under processes
+that read and write at once.  What cannot be read back is not used, and a file that cannot be used at all
+costs a search nothing but time.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def key_of(space: LayerSpace) -> bytes:
     hardware: object = [getattr(target, name) for name in _SIZES]
     if rules.latency == "clock":
         hardware = target.model_dump(mode="json", exclude={"name"}), rules.network_weights
-    settings = (rules.profile, rules.tiling, rules.row_packing, rules.latency, space.lanes)
-    room = (space.reserved, space.reserved_accumulator, space.prefetched)
+    settings = (rules.profile, rules.tiling, rules.row_packing, space.lanes)
+    room = (space.reserved, space.reserved_accumulator)
     parts = repr((space.shape, space.region, space.placement, hardware, settings, room))
     return hashlib.blake2b(_source() + parts.encode(), digest_size=_DIGEST).digest()
 

@@ -18,12 +18,12 @@ from fadiff.costmodel.count.nest import fetched_positions
 from fadiff.costmodel.count.row_layout import resident_dim, splits_block
 from fadiff.costmodel.count.traffic import ALONE, Placement
 from fadiff.costmodel.group.pooling import MOST_PIXELS, most_columns
-from fadiff.costmodel.mapping.counting import COUNTING, Counting
+from fadiff.costmodel.mapping.counting import COUNTING, Counting, LatencyModel
 from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from fadiff.costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
-from fadiff.costmodel.schedule.schedule import LatencyModel, Profile
+from fadiff.costmodel.schedule.schedule import Profile
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.layer import candidates
 from fadiff.optimizer.layer.candidates import Tiling
@@ -45,11 +45,8 @@ class Rules:
     row_packing: bool = True
     keep_weights: bool = True
     """Whether a group may keep weights in the scratchpad over all its tiles."""
-    latency: LatencyModel = "roofline"
     network_weights: int = 0
-    """Bytes of all weights of the network, which pass through the cache between two runs (latency clock)."""
-    prefetch: bool = False
-    """Whether the first weights of every group come at no time, as a bound for schedules that prefetch."""
+    """Bytes of all weights of the network, which pass through the cache between two runs (profile hw)."""
     all_lanes: bool = False
     """Whether depthwise layers try every number of channels at once, however slow."""
 
@@ -57,6 +54,11 @@ class Rules:
     def counting(self) -> Counting:
         """The rules of the profile."""
         return COUNTING[self.profile]
+
+    @property
+    def latency(self) -> LatencyModel:
+        """By which layers are scored."""
+        return self.counting.latency
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,10 @@ class LayerSpace:
     """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
     reserved_accumulator: int = 0
     """Accumulator rows that fused tensors occupy (profile hw)."""
-    prefetched: bool = False
-    """Whether the first weight tile, or the resident weights, takes no DRAM time."""
     lanes: int = 0
     """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
     site: LoopSite | None = None
-    """Where a layer of a program runs (latency clock): its mappings are those that Gemmini's loop units can
+    """Where a layer of a program runs (profile hw): its mappings are those that Gemmini's loop units can
     run there, single instructions where none can."""
 
     @classmethod
@@ -195,10 +195,15 @@ class LayerSpace:
             self.holds_input or self.holds_output or self.site
         ):  # rows of local memory hold as many channels as fit
             return (self,)
+        return tuple(replace(self, lanes=g) for g in self.lanes_to_try)
+
+    @property
+    def lanes_to_try(self) -> tuple[int, ...]:
+        """Numbers of depthwise channels at once, the most first."""
         lanes = [self.groups_at_once]
         while lanes[-1] > 1 and (len(lanes) < MOST_LANES or self.rules.all_lanes):
             lanes.append(self.block(self.shape.dims.G, lanes[-1] // 2))
-        return tuple(replace(self, lanes=g) for g in lanes)
+        return tuple(lanes)
 
     def tiles(self, dim: Dim) -> tuple[int, ...]:
         """Scratchpad-tile extents worth trying, ascending."""

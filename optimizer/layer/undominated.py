@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fadiff.costmodel.schedule.batch import memory_bytes
 from fadiff.optimizer.layer.canonical import Points
-from fadiff.optimizer.layer.pricing import first_weight_bytes, quantities
+from fadiff.optimizer.layer.pricing import quantities
 
 Floats = NDArray[np.float64]
 _CHUNK = 128
@@ -22,13 +22,11 @@ def best_at_some_prices(points: Points) -> Points:
 
 
 def _work(points: Points) -> Floats:
-    """Array cycles, bytes through every memory, and what the accumulator and early weights make of them."""
+    """Array cycles, bytes through every memory, and what the accumulator makes of them."""
     space, q = points.space, quantities(points)
     moved = memory_bytes(q, space.rules.target, space.rules.profile, space.placement)
     lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
     columns = [q.compute_cycles, *moved.values(), moved.get("accumulator", 0.0) / lanes]
-    if space.prefetched:
-        columns.append(moved["dram"] - first_weight_bytes(space, points.tile))
     return np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), len(points)) for c in columns], axis=1)
 
 

@@ -13,8 +13,7 @@ from fadiff.costmodel.mapping.decision import FusionGroup, GroupTile
 from fadiff.costmodel.nests.count import Floats, Nests
 from fadiff.costmodel.nests.machine import Machine, MachineError, Operand
 from fadiff.costmodel.nests.workload import Workload
-from fadiff.optimizer.cut.partition import Objective, Partitioner
-from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.cut.partition import Objective, Partitioner, value
 from fadiff.optimizer.group.hull import GroupHull, Way, merge
 from fadiff.optimizer.group.residency import Layers, PlacedGroup
 from fadiff.optimizer.layer.fronts import minkowski

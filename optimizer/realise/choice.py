@@ -11,10 +11,8 @@ from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target
-from fadiff.optimizer.finish.issue import with_issues
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
-from fadiff.optimizer.realise.depthwise_blocks import with_blocks_of_channels
 from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.merged_columns import with_merged_columns
@@ -39,7 +37,6 @@ EXACT: tuple[Realisation, ...] = (
     realised_max_pool,
     realised_table_of_product,
     with_merged_columns,
-    with_blocks_of_channels,
 )
 """The same bits."""
 CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax, realised_linear_map)
@@ -122,10 +119,10 @@ class Quicker:
         tensors = {name: graph.tensors[name] for name in (*read, *written)}
         part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
         try:
-            schedule = optimize(part, self.target, method="layerwise").schedule
+            schedule = optimize(part, self.target, method="layerwise", residency=False).schedule
         except ScheduleError:  # memories too small for it
             return math.inf
-        return sum(program_cycles(with_issues(schedule, None, "edp", residency=False)).values())
+        return sum(program_cycles(schedule).values())
 
 
 def _kind(layer: Layer) -> object:

@@ -115,11 +115,13 @@ def test_single_instructions_cost_the_core_more_than_a_loop():
     assert layer_cycles(single, C) > layer_cycles(looped, C)
 
 
-@pytest.mark.parametrize(("side", "strip"), [(4, 8), (16, 8), (32, 20), (64, 50)])
-def test_coefficients_grow_with_every_doubling_of_a_side_beyond_16(side, strip):
-    wide = at_side(C, {"short_strip": 2.5}, side)
-    assert wide.short_strip == pytest.approx(strip)
-    assert replace(wide, short_strip=C.short_strip) == C
+@pytest.mark.parametrize(("side", "strip", "visit"), [(4, 0.5, 1), (16, 8, 1), (32, 32, 3), (64, 128, 9)])
+def test_coefficients_grow_with_every_doubling_of_a_side(side, strip, visit):
+    """What the mesh takes for every side, the others beyond 16."""
+    scaled = at_side(C, {"short_strip": 4, "visit": 3}, side)
+    assert scaled.short_strip == pytest.approx(strip)
+    assert scaled.visit == pytest.approx(C.visit * visit)
+    assert replace(scaled, short_strip=C.short_strip, visit=C.visit) == C
 
 
 def test_every_layer_of_a_group_has_its_cycles():

@@ -66,8 +66,8 @@ def test_relaxed_twin_equals_exact(data):
     shape = data.draw(layer_shapes())
     mapping, weights = data.draw(mappings(shape, orders=ORDERS)), data.draw(st.integers(0, 1 << 24))
     looped = replace(mapping, issue="loop_ws")
-    exact = layer_cost(shape, looped, SMALL, latency="clock", network_weights=weights)
-    options = {"latency": "clock", "network_weights": weights, "dtype": torch.float64}
+    exact = layer_cost(shape, looped, SMALL, network_weights=weights)
+    options = {"network_weights": weights, "dtype": torch.float64}
     relaxed = RelaxedModel([Node(shape)], [], SMALL, "hw", **options)(point_of([mapping]))
     assert relaxed.latency_cycles.item() == pytest.approx(exact.latency_cycles, abs=0.5 + 1e-6)
 
@@ -77,7 +77,7 @@ def test_relaxed_gradients_are_finite_and_reach_every_tile():
     tile = Dims(K=16, C=32, P=4, Q=8, R=3, S=3)
     point = point_of([Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), *(ORDERS[0][:3]))])
     point.l2.requires_grad_()
-    model = RelaxedModel([Node(shape)], [], DEFAULT, latency="clock", dtype=torch.float64)
+    model = RelaxedModel([Node(shape)], [], DEFAULT, dtype=torch.float64)
     model(point).total_latency_cycles.sum().backward()
     gradient = point.l2.grad[0, 0]
     assert torch.isfinite(gradient).all()
@@ -89,7 +89,7 @@ def test_relaxed_fusion_stays_finite():
     nodes = [Node(conv(K=64, C=64, P=34)), Node(conv(K=64, C=64, P=32))]
     tile = Dims(K=16, C=64, P=8, Q=8, R=3, S=3)
     mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), *ORDERS[0])
-    model = RelaxedModel(nodes, [Edge(0, 1)], DEFAULT, latency="clock", dtype=torch.float64)
+    model = RelaxedModel(nodes, [Edge(0, 1)], DEFAULT, dtype=torch.float64)
     latency = {}
     for strength in (0.0, 0.5, 1.0):
         sigma = torch.tensor([[strength]], dtype=torch.float64, requires_grad=True)
@@ -102,7 +102,7 @@ def test_relaxed_fusion_stays_finite():
 
 
 def test_the_clock_names_what_binds():
-    cost = layer_cost(conv(), _untiled(conv()), DEFAULT, latency="clock")
+    cost = layer_cost(conv(), _untiled(conv()), DEFAULT)
     assert cost.bound == "issue"  # every command by the core
-    looped = layer_cost(conv(), replace(_untiled(conv()), issue="loop_conv_ws"), DEFAULT, latency="clock")
+    looped = layer_cost(conv(), replace(_untiled(conv()), issue="loop_conv_ws"), DEFAULT)
     assert looped.bound in ("compute", "L3") and looped.latency_cycles < cost.latency_cycles

@@ -138,11 +138,11 @@ def test_what_an_older_file_says_by_a_model_that_is_gone(document, tmp_path):
     """A row of its other readings is left out; its own latency is refused, with what to do."""
     content = json.loads(document.model_dump_json())
     path, rows = tmp_path / "schedule.json", content["readings"]["rows"]
-    rows.append({**rows[0], "latency_model": "rtl"})
+    rows.append({**rows[0], "latency_model": "rtl", "group_latency": "sum"})
     path.write_text(json.dumps(content))
     assert read_document(path).readings == document.readings
     path.write_text(json.dumps({**content, "latency_model": "rtl"}))
-    with pytest.raises(ScheduleFileError, match="--latency clock"):
+    with pytest.raises(ScheduleFileError, match="compile the model again"):
         read_document(path)
 
 

@@ -12,9 +12,8 @@ from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.schedules import LARGE, prefetching, weight_bound
 
 
-@pytest.mark.parametrize("profile", ["dosa", "hw"])
-def test_the_first_tile_moves_from_one_layers_dram_time_to_the_others(profile):
-    early = prefetching(profile)
+def test_the_first_tile_moves_from_one_layers_dram_time_to_the_others():
+    early = prefetching()
     late = replace(early, groups=singleton_groups(early.graph))
     before, after = evaluate(late), evaluate(early)
     assert before.layers[0].bound in ("compute", "L1") and before.layers[1].bound == "L3"
@@ -40,7 +39,7 @@ def test_a_layer_bound_by_dram_takes_as_long_as_all_it_loads():
 def test_the_clock_moves_load_time_too():
     early = prefetching("hw")
     late = replace(early, groups=singleton_groups(early.graph))
-    (a, b), (a_late, b_late) = evaluate(early, "clock").layers, evaluate(late, "clock").layers
+    (a, b), (a_late, b_late) = evaluate(early).layers, evaluate(late).layers
     assert a.latency_cycles >= a_late.latency_cycles
     assert b.latency_cycles < b_late.latency_cycles
 

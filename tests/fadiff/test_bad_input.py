@@ -50,14 +50,9 @@ def test_a_truncated_file(refused, tmp_path):
     assert "net.onnx" in message and "truncated" in message and "again" in message
 
 
-def test_the_clock_of_what_is_not_executed(refused, tmp_path):
-    rules = ("--latency", "clock", "--profile", "dosa")
-    assert "latency roofline" in refused(small_network(tmp_path / "net.onnx"), *rules)
-
-
-def test_the_latency_model_that_is_gone(fadiff, tmp_path):
-    ended = fadiff("compile", tmp_path / "net.onnx", "--out", tmp_path / "out", "--latency", "rtl")
-    assert ended.code == 2 and "use clock" in ended.err and "Traceback" not in ended.err
+def test_the_papers_fusion_model_of_what_is_executed(refused, tmp_path):
+    rules = ("--fusion-model", "paper")
+    assert "use profile dosa" in refused(small_network(tmp_path / "net.onnx"), *rules)
 
 
 @pytest.mark.parametrize("content", [b"", b"GIF89a, not a network", b"\x00" * 64, b"{}"])
@@ -146,7 +141,7 @@ def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
     assert "scratchpad" in message or "accumulator" in message
 
 
-@pytest.mark.parametrize("rules", [("--profile", "dosa"), ("--fusion-model", "paper")])
+@pytest.mark.parametrize("rules", [("--profile", "dosa"), ("--profile", "dosa", "--fusion-model", "paper")])
 def test_verifying_rules_that_emit_no_c(refused, tmp_path, rules):
     message = refused(small_network(tmp_path / "net.onnx"), *rules, "--verify")
     assert "--profile hw" in message and "--fusion-model sound" in message

@@ -1,4 +1,4 @@
-"""A bound under the clock says nothing of schedules in which Gemmini copies, and says so."""
+"""A bound is of schedules that run one layer after the other, and says so where one does not."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ g (float[1,16,12,12] x) => (float[1,16,12,12] y, float[1,16,8,12] z)
 """
 
 
-@pytest.mark.parametrize(("latency", "kind"), [("clock", "sequential"), ("roofline", "proven")])
-def test_what_the_bound_is_of(fadiff, tmp_path: Path, latency: str, kind: str) -> None:
+@pytest.mark.parametrize(("options", "kind"), [((), "sequential"), (("--no-fusion",), "unfused")])
+def test_what_the_bound_is_of(fadiff, tmp_path: Path, options: tuple[str, ...], kind: str) -> None:
+    """The core copies beside the convolution, or after it."""
     model = write(tmp_path / "net.onnx", COPIES)
-    ended = fadiff("compile", model, "-o", tmp_path / "out", "--latency", latency, "--min-sqnr", -50)
+    ended = fadiff("compile", model, "-o", tmp_path / "out", "--min-sqnr", -50, *options)
     assert ended.code == 0, ended.err
-    totals = json.loads((tmp_path / "out" / "schedule.json").read_text())["totals"]
-    assert totals["bound_kind"] == kind
-    assert kind == "sequential" or totals["gap"] >= 0
-    assert ("copies by the core" in ended.out) == (kind == "sequential")
+    found = json.loads((tmp_path / "out" / "schedule.json").read_text())
+    assert found["totals"]["bound_kind"] == kind
+    assert len(found["fusion"]["groups"]) == (1 if kind == "sequential" else 2)
+    assert ("one layer after the other" in ended.out) == (kind == "sequential")
+    assert kind == "sequential" or found["totals"]["gap"] == pytest.approx(0, abs=1e-9)

@@ -38,7 +38,7 @@ def folder(tmp_path_factory) -> Path:
     assert main(["compile", str(at / "small.onnx"), *FAST, "--out", str(at / "out"), "--verify", "-q"]) == 0
     schedule = hand_schedule()
     emit(schedule, at / "hand" / "timeloop")
-    write_document(describe(schedule, "roofline"), at / "hand" / "schedule.json")
+    write_document(describe(schedule), at / "hand" / "schedule.json")
     program(at / "timeloop-model", f'cp {KNOWN} "$out/timeloop-model.stats.txt"')
     (at / "space.yaml").write_text("base: gemmini-small\nvary: {side: [8]}\nsearch: {method: layerwise}\n")
     return at

@@ -20,7 +20,7 @@ def compiled(tmp_path: Path) -> Path:
     out = tmp_path / "out"
     schedule = hand_schedule()
     emit(schedule, out / "timeloop")
-    write_document(describe(schedule, "roofline"), out / "schedule.json")
+    write_document(describe(schedule), out / "schedule.json")
     return out
 
 
@@ -134,7 +134,7 @@ def test_import_puts_a_mapping_into_a_schedule(fadiff, compiled, tmp_path):
 def test_import_says_why_what_fits_by_timeloops_rules_does_not(fadiff, tmp_path):
     # 32 x 32 weights in blocks of one column: 1024 of Timeloop's 8192 words, but a row each of Gemmini's 512.
     schedule = hand_schedule("hw")
-    write_document(describe(schedule, "roofline"), tmp_path / "schedule.json")
+    write_document(describe(schedule), tmp_path / "schedule.json")
     mapping = tmp_path / "narrow.yaml"
     text = MAPPING.replace("K=2 C=2", "K=1 C=1").replace("K=16", "K=1")
     mapping.write_text(text.replace('"N=1 K=1 C=1 P=2 Q=1 R=1 S=1"', '"N=1 K=32 C=2 P=2 Q=1 R=1 S=1"'))

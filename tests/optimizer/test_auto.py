@@ -19,13 +19,13 @@ SMALL = load_target("gemmini-small")
 
 
 def test_descent_works_on_what_enumeration_leaves_open(monkeypatch):
-    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 10)
+    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 2)
     monkeypatch.setattr("fadiff.optimizer.gradient.joint.CERTIFIED_FRONTS", 20)
     monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
-    graph = separable(size=16, channels=16, blocks=4)
-    found = optimize(graph, SMALL)
-    best = optimize(graph, SMALL, method="exact")
-    alone = optimize(graph, SMALL, method="layerwise")
+    graph = residual(size=16, channels=16)
+    found, best, alone = (
+        optimize(graph, SMALL, profile="dosa", method=method) for method in ("auto", "exact", "layerwise")
+    )
     assert found.settled is not None and found.settled < 1
     assert found.steps >= 30  # of descent
     assert found.lower_bound <= best.value * (1 + 1e-9) <= found.value * (1 + 2e-9)
@@ -33,10 +33,11 @@ def test_descent_works_on_what_enumeration_leaves_open(monkeypatch):
 
 
 def test_without_torch_layers_stay_open_and_a_warning_says_how_to_get_it(monkeypatch, capfd):
-    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 10)
+    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 2)
     for module in ("fadiff.optimizer.auto", "fadiff.search"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
-    found = find_schedule(separable(size=16, channels=16, blocks=4), SMALL, SearchOptions(), Console(-1))
+    graph, search = residual(size=16, channels=16), SearchOptions(profile="dosa")
+    found = find_schedule(graph, SMALL, search, Console(-1))
     assert found.settled is not None and found.settled < 1
     assert 0 < found.lower_bound <= found.value
     assert "pip install 'fadiff[torch]'" in capfd.readouterr().err

@@ -10,7 +10,7 @@ from fadiff.costmodel.count.traffic import Placement
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.costmodel.target.target import Target, load_target
+from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.layer.legalise import legalise
@@ -104,15 +104,14 @@ def test_shrinking_ends_at_whole_blocks_of_resident_weights():
     assert points.tile["K"][0] % target.side == 0
 
 
-def test_a_layer_that_fits_at_no_point_keeps_what_fits_it():
-    """All four channels of the depthwise layer at once are too many for these eight rows."""
-    target = Target(name="tiny", side=4, scratchpad_bytes=32, accumulator_bytes=128)
-    problem = Problem(separable(size=4, channels=4, blocks=1), Rules(target))
+def test_every_point_is_near_what_a_loop_unit_runs():
+    problem = Problem(separable(size=4, channels=4, blocks=1), Rules(load_target("gemmini-small")))
     encoding = Encoding.of(problem)
     shape = (1, encoding.nodes, len(VARIABLES))
     batch = Batch(
         np.ones(shape, np.int64), np.zeros(shape[:2], np.int64), np.zeros((1, encoding.edges), np.bool_)
     )
     decoder = Decoder(problem, encoding)
-    assert not np.isfinite(decoder.alone(batch)[0]).all()
-    problem.schedule(decoder.best(batch).argmin)
+    assert np.isfinite(decoder.alone(batch)[0]).all()
+    schedule = problem.schedule(decoder.best(batch).argmin)
+    assert all(mapping.issue != "instructions" for mapping in schedule.mappings.values())

@@ -83,12 +83,13 @@ def test_adds_are_nodes_with_an_edge_per_operand():
         ("a1", "a2"),
         ("a2", "a_add"),
         ("a_add", "b1"),
-        ("a_add", "b_down"),
         ("b1", "b2"),
         ("b2", "b_add"),
         ("b_down", "b_add"),
     }
-    assert set(network.edge_of) == fusable  # the other operand of a_add is the input of the network
+    # The other operand of a_add is the input of the network; no group of four, as programs have at most, has
+    # both a_add and b_down.
+    assert set(network.edge_of) == fusable
     assert len(network.edges) == len(fusable) == len(set(network.edge_of.values()))
     without = network_of(graph, "dosa")
     assert set(without.edge_of) == {("a1", "a2"), ("b1", "b2")}
@@ -158,8 +159,8 @@ def test_groups_found_are_connected():
 
 
 def test_descent_trains_the_edges_of_an_add():
-    """Descent alone, decoded without the exact polish, fuses a residual block across its add, at less than
-    half the proven optimum without adds in groups."""
+    """Descent alone, decoded without the exact polish, fuses a residual block across its add, at little more
+    than half the proven optimum without adds in groups (fences of its tiles included)."""
     graph = bottleneck(32, 8, 8)
     rules = Rules(load_target("gemmini-small"))
     problem = Problem(graph, rules)
@@ -168,7 +169,7 @@ def test_descent_trains_the_edges_of_an_add():
     without = Problem(graph, rules, fuses_adds=False, residency=False)
     partition, _, proven, _ = exact(without)
     assert proven
-    assert evaluate(schedule).edp_uj_cycles < 0.5 * without.cost(without.schedule(partition)).edp_uj_cycles
+    assert evaluate(schedule).edp_uj_cycles < 0.55 * without.cost(without.schedule(partition)).edp_uj_cycles
 
 
 def test_joint_search_beats_mapping_first_in_a_residual_block():
@@ -196,8 +197,7 @@ def test_joint_search_beats_mapping_first_in_a_residual_block():
                 continue
             later.append(evaluate(schedule).edp_uj_cycles)
     assert len(later) > 10
-    assert evaluate(descent).edp_uj_cycles < 0.8 * min(later)
-    assert joint.cost.edp_uj_cycles < 0.7 * min(later)
+    assert joint.cost.edp_uj_cycles <= evaluate(descent).edp_uj_cycles < 0.9 * min(later)
 
 
 def test_a_short_budget_takes_restarts_away():

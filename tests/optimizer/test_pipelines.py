@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,15 @@ from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
 from fadiff.costmodel.target.target import load_target
-from fadiff.optimizer import optimize
-from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.cut.problem import value
-from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer import Settings, optimize
+from fadiff.optimizer.cut.partition import Objective, value
 from fadiff.optimizer.finish.pipelines import LEAST_GAIN, with_pipelines
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.finish.whole_groups import taken_apart
 from fadiff.search import SearchOptions, decide
 from tests.emitters.gemmini.executed import Case, check
 
 TARGET = load_target("gemmini-default")
+EXACT = Settings(method="exact")
 TABLE = "32x14x14 c32k3 sig"
 
 
@@ -33,7 +33,7 @@ def graph_of(program: str, tmp_path: Path) -> Graph:
 def issued(program: str, tmp_path: Path, objective: Objective = "edp") -> Schedule:
     """As it is before groups are pipelined."""
     found = optimize(graph_of(program, tmp_path), TARGET, method="exact", objective=objective)
-    return with_issues(found.schedule, None, objective)
+    return taken_apart(found.schedule)
 
 
 def pipelined(schedule: Schedule) -> list[FusionGroup]:
@@ -43,10 +43,10 @@ def pipelined(schedule: Schedule) -> list[FusionGroup]:
 def test_a_table_hides_the_convolution(tmp_path):
     """The functional model, which knows nothing of the choice, finds most of what the clock promises."""
     before = issued(TABLE, tmp_path)
-    after = with_pipelines(before, "edp")
+    after = with_pipelines(before, EXACT)
     [group] = pipelined(after)
     assert group.tile == GroupTile(1, 7, 14)
-    promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
+    promised = evaluate(before).latency_cycles - evaluate(after).latency_cycles
     one_by_one, in_pipeline = check(Case(before)), check(Case(after))
     assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0
 
@@ -54,11 +54,11 @@ def test_a_table_hides_the_convolution(tmp_path):
 def test_a_table_hides_the_next_weights_where_all_of_them_have_no_room(tmp_path):
     """In tiles of channels, whose weights are fetched once: of pixels every tile would fetch them all."""
     before = issued("16x256 fc512 gelu", tmp_path)
-    after = with_pipelines(before, "edp")
+    after = with_pipelines(before, EXACT)
     [group] = pipelined(after)
-    assert group.tile == GroupTile(1, 16, 1, K=128)
+    assert group.tile == GroupTile(1, 16, 1, K=256)
     assert schedule_from_document(to_document(after, evaluate(after), generator="")).groups == after.groups
-    promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
+    promised = evaluate(before).latency_cycles - evaluate(after).latency_cycles
     one_by_one, in_pipeline = check(Case(before)), check(Case(after))
     assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0
 
@@ -69,23 +69,23 @@ def test_a_table_hides_the_next_weights_where_all_of_them_have_no_room(tmp_path)
 )
 def test_only_what_lowers_the_objective_within_the_limit(program, objective, tmp_path):
     before = issued(program, tmp_path, objective)
-    now = evaluate(before, "clock")
-    for limit in (None, dram_bytes(now), dram_bytes(now) - 1):
-        after = with_pipelines(before, objective, limit)
-        then = evaluate(after, "clock")
-        assert limit is None or dram_bytes(then) <= dram_bytes(now)
+    now = evaluate(before)
+    for limit in (None, now.dram_bytes, now.dram_bytes - 1):
+        after = with_pipelines(before, replace(EXACT, objective=objective), limit)
+        then = evaluate(after)
+        assert limit is None or then.dram_bytes <= now.dram_bytes
         worth = [value(objective, cost.energy_pj, cost.latency_cycles) for cost in (now, then)]
         assert after == before or worth[1] < (1 - LEAST_GAIN) * worth[0]
         assert bool(pipelined(after)) == (after != before)
-        assert with_pipelines(before, objective, limit) == after
+        assert with_pipelines(before, replace(EXACT, objective=objective), limit) == after
 
 
 def test_a_limit_keeps_halos_from_being_fetched_twice(tmp_path):
     before = issued(TABLE, tmp_path)
-    bytes_now = dram_bytes(evaluate(before))
-    [group] = pipelined(with_pipelines(before, "edp", bytes_now + 2 * 14 * 32))
+    bytes_now = evaluate(before).dram_bytes
+    [group] = pipelined(with_pipelines(before, EXACT, bytes_now + 2 * 14 * 32))
     assert group.tile == GroupTile(1, 7, 14)
-    assert not pipelined(with_pipelines(before, "edp", bytes_now + 2 * 14 * 32 - 1))
+    assert not pipelined(with_pipelines(before, EXACT, bytes_now + 2 * 14 * 32 - 1))
 
 
 @pytest.mark.parametrize(

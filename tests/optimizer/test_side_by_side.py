@@ -18,12 +18,10 @@ from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer import optimize
-from fadiff.optimizer.cut.partition import Objective
-from fadiff.optimizer.cut.problem import value
-from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.cut.partition import Objective, value
 from fadiff.optimizer.finish.pipelines import LEAST_GAIN
 from fadiff.optimizer.finish.side_by_side import with_side_by_side
-from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.finish.whole_groups import taken_apart
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net, Shape
 
@@ -45,7 +43,7 @@ def branches(tables: int = 0, *, chained: bool = False) -> Graph:
 def issued(graph: Graph, objective: Objective = "edp") -> Schedule:
     """As it is before layers run side by side."""
     found = optimize(graph, TARGET, method="exact", objective=objective)
-    return with_issues(found.schedule, None, objective)
+    return taken_apart(found.schedule)
 
 
 def together(schedule: Schedule) -> list[FusionGroup]:
@@ -59,7 +57,7 @@ def test_a_layer_norm_beside_a_convolution() -> None:
     [group] = together(after)
     assert [before.graph.by_name[name].op for name in group.layers] == ["conv", "layer_norm"]
     assert after.mappings[group.layers[0]].issue in LOOPS
-    promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
+    promised = evaluate(before).latency_cycles - evaluate(after).latency_cycles
     one_by_one, side_by_side = check(Case(before)), check(Case(after))
     assert one_by_one.counts.dram_bytes == side_by_side.counts.dram_bytes
     assert one_by_one.counts.cycles - side_by_side.counts.cycles > 0.75 * promised > 0
@@ -83,8 +81,8 @@ def test_none_that_needs_the_other() -> None:
 def test_only_what_lowers_the_objective_at_no_other_price(tables: int, objective: Objective) -> None:
     before = issued(branches(tables), objective)
     after = with_side_by_side(before, objective)
-    now, then = (evaluate(schedule, "clock") for schedule in (before, after))
-    assert dram_bytes(then) <= dram_bytes(now) and then.energy_pj == pytest.approx(now.energy_pj)
+    now, then = (evaluate(schedule) for schedule in (before, after))
+    assert then.dram_bytes <= now.dram_bytes and then.energy_pj == pytest.approx(now.energy_pj)
     worth = [value(objective, cost.energy_pj, cost.latency_cycles) for cost in (now, then)]
     assert after == before or worth[1] < (1 - LEAST_GAIN) * worth[0]
     assert bool(together(after)) == (after != before) == (objective != "energy")

@@ -29,7 +29,7 @@ def test_same_numbers() -> None:
     assert depthwise
     strided = net.conv(depthwise[0], shape, outputs=36, kernel=(1, 1), stride=(2, 2))
     assert strided
-    # Asymmetric padding: the library has no such convolution, it stays a loop nest.
+    # Asymmetric padding: the library has no such convolution, it stays on hardware loops.
     last = net.conv(strided[0], strided[1], outputs=8, kernel=(3, 3), pads=(1, 0, 1, 0))
     assert last
     graph = net.builder.build((last[0],))
@@ -40,7 +40,7 @@ def test_same_numbers() -> None:
         folder = emit(schedule, model_name="calls", out_dir=Path(scratch) / "firmware", library_calls=True)
         code = (folder / "calls.c").read_text()
         result = Firmware(folder, build_firmware(folder, target, Path(scratch)), target).run(inputs)
-    for call in ("tiled_conv_stride_auto", "tiled_conv_dw_auto", "tiled_resadd_auto", "load_image"):
+    for call in ("tiled_conv_stride_auto", "tiled_conv_dw_auto", "tiled_resadd_auto", "convolution_tile"):
         assert f"{call}(" in code
     for name, expected in run_reference(graph, inputs).items():
         np.testing.assert_array_equal(result.tensors[name], expected, err_msg=name)

@@ -74,7 +74,7 @@ def test_the_clock_hides_what_the_functional_model_does(rows: int) -> None:
     saved = []
     one_by_one, pipelined = (schedule_of(graph, GroupTile(1, rows, 16), pipelined=on) for on in (False, True))
     for cycles in (
-        lambda schedule: evaluate(schedule, "clock").latency_cycles,
+        lambda schedule: evaluate(schedule).latency_cycles,
         lambda schedule: sum(program_cycles(schedule).values()),
         lambda schedule: sum(parts.cycles for parts in program_parts(schedule).values()),
         lambda schedule: run_firmware(schedule, random_inputs(graph)).counts.cycles,

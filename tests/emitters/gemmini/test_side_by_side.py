@@ -74,7 +74,7 @@ def test_the_clock_hides_what_the_functional_model_does(tile: dict[str, int]) ->
     saved = []
     schedules = both(fork((1, 8, 16, 32)), **tile)
     counts: tuple[Callable[[Schedule], float], ...] = (
-        lambda schedule: evaluate(schedule, "clock").latency_cycles,
+        lambda schedule: evaluate(schedule).latency_cycles,
         lambda schedule: sum(program_cycles(schedule).values()),
         lambda schedule: sum(parts.cycles for parts in program_parts(schedule).values()),
         lambda schedule: run_firmware(schedule, random_inputs(schedule.graph)).counts.cycles,

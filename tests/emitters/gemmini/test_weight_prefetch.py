@@ -13,7 +13,6 @@ from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.local_tensors import obstacle
 from fadiff.costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
 from fadiff.costmodel.mapping.mapping import Mapping
-from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import Case, check
@@ -130,9 +129,7 @@ def test_hides_loads_under_products() -> None:
     )
     late = without_prefetches(early)
     (prefetch,) = planned_prefetches(early).values()
-    saved = evaluate(late).latency_cycles - evaluate(early).latency_cycles
-    assert saved == prefetch.nbytes / target.bandwidth.dram_bytes == 512
     runs = [check(Case(schedule)) for schedule in (late, early)]
     assert runs[0].counts.dram_bytes == runs[1].counts.dram_bytes
-    in_cache = 3 * prefetch.nbytes / 64  # cycles of requests; the roofline takes them from DRAM
+    in_cache = 3 * prefetch.nbytes / 64  # cycles of requests
     assert runs[0].counts.cycles - runs[1].counts.cycles >= in_cache
