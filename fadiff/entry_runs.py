@@ -88,11 +88,12 @@ def float_runs(
     arguments = {name: arrays for name, arrays in given.items() if arrays is not None}
     if without:
         arguments = {
-            name: _drawn(entry, DRAWN_RUNS * (DRAWN_STEPS if i else 1), (*seed, i))
+            name: _drawn(entry, DRAWN_RUNS * (DRAWN_STEPS if i or len(entries) == 1 else 1), (*seed, i))
             for i, (name, entry) in enumerate(entries.items())
         }
     calls = {name: len(next(iter(arrays.values()))) for name, arrays in arguments.items()}
     first, count = next(iter(calls.items()))
+    count = count if len(calls) > 1 else 1  # (one entry goes on with what it keeps)
     for name, found in calls.items():
         if found % count:
             raise InputError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.converter.ir.generation import TokenProgram, token_program
+from fadiff.converter.ir.generation import TokenProgram, prompt_programs, token_program
 from fadiff.errors import InputError
 from fadiff.vectors import onnx_name, onnx_states
 
@@ -31,7 +31,7 @@ class Generation:
     """One sequence: what `<model>_prompt` and `<model>_step` of the firmware do, to the bit.
 
     Args:
-        entries: of the model, in the order of a run: the first takes a prompt, the last one token at a time.
+        entries: of the model, in the order of a run: prompts first, the last takes one token at a time.
             Each is a graph, and what computes its integers (those of float32 targets: the float model).
 
     Raises:
@@ -59,12 +59,15 @@ class Generation:
         """
         if len(tokens) < 1:
             raise InputError("a prompt has at least one token")
-        self.position, program, rest = 0, self._programs[0], list(map(int, tokens))
+        self.position, rest = 0, list(map(int, tokens))
         self._kept.clear()
-        fills = program.rows > 1 and bool(program.positions)
-        if len(self.entries) > 1 and (fills or len(rest) >= program.count):
+        sizes = {number: self._programs[number].count for number in prompt_programs(self._programs)}
+        fits = [number for number, size in sizes.items() if len(rest) <= size]
+        number = next(iter([*fits, *reversed(sizes)]), -1)
+        program = self._programs[number]
+        if sizes and (program.fills_up or len(rest) >= program.count):
             used, rest = rest[: program.count], rest[program.count :]
-            rows = self._run(0, used + [0] * (program.count - len(used)))
+            rows = self._run(number, used + [0] * (program.count - len(used)))
             self.scores, self.position = rows[len(used) - 1 if program.rows > 1 else 0], len(used)
         for token in rest:
             self.step(token)

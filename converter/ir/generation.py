@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fadiff.converter.ir.graph import Graph, HostLayer
@@ -26,6 +27,21 @@ class TokenProgram:
     """Scores of a row."""
     context: int
     """Positions that there are, by the tables and caches that they index; 0: any."""
+
+    @property
+    def fills_up(self) -> bool:
+        """Whether a shorter prompt may fill up behind its end: positions tell what is looked at."""
+        return self.rows > 1 and bool(self.positions)
+
+
+def prompt_programs(programs: Sequence[TokenProgram]) -> list[int]:
+    """Which of the entries of a language model take prompts, by their size: all that shorter prompts fill up,
+    else the first; none where there is only the one that takes single tokens, the last.
+
+    A prompt goes to the smallest that it fits, else to the largest, and the rest token by token.
+    """
+    sized = sorted(range(len(programs) - 1), key=lambda i: programs[i].count)
+    return [i for i in sized if programs[i].fills_up] or list(range(len(programs) - 1))[:1]
 
 
 def token_program(graph: Graph) -> TokenProgram | None:

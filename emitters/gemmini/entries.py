@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.ir.generation import token_program
+from fadiff.converter.ir.generation import prompt_programs, token_program
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import target_yaml
@@ -71,25 +71,25 @@ def emit_entries(
 
 
 def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> dict[str, Any]:
-    """What skeletons say of the entries as a language model: the first takes a prompt, the last one token at
-    a time; nothing where they are none, or their scores have no common scale."""
+    """What skeletons say of the entries as a language model: prompts by size, and the last, which takes one
+    token at a time; nothing where they are none, or their scores have no common scale."""
     found = [token_program(graph) for graph in graphs]
     last = found[-1]
     if last is None or last.count != 1:
         return {}
-    known = []
+    known, programs = [], []
     for graph, program, of_entry in zip(graphs, found, values, strict=True):
         if program is None or program.vocabulary != last.vocabulary:
             return {}
         call = ["given" if name == program.tokens else "places" for name in graph.arguments]
         known.append({**of_entry, "program": program, "call": call})
+        programs.append(program)
     if len({values_of["outputs"][0]["scale_hex"] for values_of in known}) > 1:
         return {}
-    limits = [program.context for program in found if program is not None and program.context]
     return {
         "step": known[-1],
-        "prompt": known[0] if len(known) > 1 else None,
-        "context": min(limits, default=0),
+        "prompts": [known[number] for number in prompt_programs(programs)],
+        "context": min((program.context for program in programs if program.context), default=0),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import subprocess
@@ -205,3 +206,73 @@ def test_states_that_differ_are_named(fadiff: Callable[..., object], tmp_path: P
     assert ended.code == 2
     assert "state past_key: a keeps it as int8" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_prompt_goes_to_the_smallest_entry_that_it_fits(tmp_path: Path) -> None:
+    """C and Python, for every length; weights of three entries once."""
+    model = language_model(tmp_path / "lm.onnx")
+    sizes = {"longer": 6, "short": 3, "step": 1}
+    entries = [fadiff.Entry(name, model, {"seq": size}) for name, size in sizes.items()]
+    out = fadiff.compile_entries(entries, tmp_path / "out", target="gemmini-small", method="layerwise").out
+    target = OutputFolder(out / "step").document.target
+    built = build_firmware(out / "firmware", target, tmp_path)
+    library, machine = ctypes.CDLL(str(built)), Machine(target, check_regions=False)
+    called: list[str] = []
+    hook = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
+
+    def observer(name: str) -> object:
+        def observe(_context: object, layer: int, phase: int) -> int:
+            if layer == 0 and phase == 0:
+                called.append(name)
+            return 0
+
+        return hook(observe)
+
+    hooks = {name: observer(name) for name in sizes}
+    for name, observe in hooks.items():
+        getattr(library, f"lm_{name}_set_hook")(observe, None)
+    python = fadiff.load(out)
+    for length in range(1, TOKENS):
+        prompt = [int(token) for token in np.random.default_rng(length).integers(0, VOCABULARY, length)]
+        machine.reset()
+        called.clear()
+        assert library.lm_prompt((ctypes.c_int32 * length)(*prompt), length) == 0
+        first = "short" if length <= 3 else "longer"
+        assert called == [first] + ["step"] * max(0, length - 6)
+        assert library.lm_argmax() == python.generate(prompt, 1)[0]
+    machine.check()
+
+
+def test_a_float_target_generates_what_the_file_does(tmp_path: Path) -> None:
+    model = language_model(tmp_path / "lm.onnx")
+    entries = [fadiff.Entry("prefill", model, {"seq": 4}), fadiff.Entry("decode", model, {"seq": 1})]
+    options = {"target": "gemmini-fp32", "method": "layerwise"}
+    result = fadiff.compile_entries(entries, tmp_path / "out", verify=True, **options)
+    assert all(one.verification is not None and one.verification.passed for one in result.entries.values())
+    for prompt in ([1, 2, 3], [1, 2, 3, 4, 5, 6]):
+        session, text = session_of(model), list(prompt)
+        empty = np.zeros((1, 2, TOKENS, 8), np.float32)
+        kept = {"past_key": empty, "past_value": empty}
+        for at in range(TOKENS):
+            given = {"tokens": np.array([[text[at]]]), "position": np.array([at])}
+            logits, key, value = session.run(["logits", "present_key", "present_value"], given | kept)
+            kept = {"past_key": key, "past_value": value}
+            if at >= len(prompt) - 1:
+                text.append(int(logits.argmax()))
+        count = TOKENS + 1 - len(prompt)
+        assert list(fadiff.load(result.out).generate(prompt, count)) == text[len(prompt) :]
+
+
+def test_one_entry_goes_on_from_call_to_call(tmp_path: Path) -> None:
+    """All its calls are one run, as those of a model without entries."""
+    model = language_model(tmp_path / "lm.onnx")
+    steps = {"decode:tokens": np.arange(TOKENS)[:, None, None], "decode:position": np.arange(TOKENS)[:, None]}
+    np.savez(tmp_path / "lm.inputs.npz", **steps)
+    entry = fadiff.Entry("decode", model, {"seq": 1})
+    options = {"target": "gemmini-small", "method": "layerwise"}
+    result = fadiff.compile_entries([entry], tmp_path / "out", verify=True, **options)
+    report = result.entries["decode"].verification
+    assert report is not None and report.passed and report.vectors == TOKENS
+    with np.load(result.out / "decode" / "verify" / "inputs.npz") as data:
+        assert not data["float:past_key"][0].any()
+        assert data["float:past_key"][TOKENS - 1].any(axis=(0, 1, 3)).sum() == TOKENS - 1
