@@ -63,6 +63,8 @@ class Drafter:
     weights: StoredWeights
     scales: Mapping[str, float]
     samples: Samples
+    draw: Callable[[], Samples]
+    """Random ones, where there are none."""
     element: ElementType
     without: Collection[str]
     keep_float: Collection[str] = ()
@@ -88,10 +90,11 @@ class Drafter:
 
     def _enlarged(self, plain: Calibration) -> Draft | None:
         """A draft whose parts of one product are of one size, which makes none coarser."""
-        if self.weights or self.scales or not plain.samples:
+        samples = () if self.weights or self.scales else plain.samples or self.draw()
+        if not samples:
             return None
         model = _copy(plain.model)
-        names = enlarge_parts(self.file, model, plain.program, plain.samples)
+        names = enlarge_parts(self.file, model, plain.program, samples)
         note = f"{EQUALISE_CHANNELS}: scales of their own for parts of one product ({', '.join(names)})"
         return self._draft(model, self._read_again(model), note=note) if names else None
 

@@ -226,9 +226,14 @@ def convert(
     if element == "int8":
         simplified = _with_types(simplified, weights, program, types, samples)
     scales = {} if quantize == "int8" else simplified.scales
-    best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float, wide).best(
-        progress
-    )
+
+    @functools.cache
+    def draw() -> Samples:
+        return data.draw(simplified.program, simplified.model, weights, seed, spans) if calibrate else ()
+
+    best = Drafter(
+        str(path), simplified, weights, scales, samples, draw, element, without, keep_float, wide
+    ).best(progress)
     draft = best.calibration
     notes.extend(best.notes)
     program, steps = draft.program, draft.steps
@@ -253,8 +258,7 @@ def convert(
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
             left_out |= set(JUDGED)  # random numbers can judge nothing
-            drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
-            draft = replace(draft, samples=drawn_samples)
+            draft = replace(draft, samples=draw())
         else:
             doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
             warnings.extend(doubted)

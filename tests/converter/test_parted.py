@@ -279,3 +279,13 @@ def test_queries_keys_and_values_of_one_product(order: str, tmp_path: Path) -> N
             found.append(from_storage(graph.tensors[graph.outputs[0]], stored, real[-1].shape))
         figures.append(sqnr_db(np.array(real), np.array(found)))
     assert figures[0] < 10 and figures[1] > 17
+
+
+def test_parts_are_enlarged_without_calibration_data(tmp_path: Path) -> None:
+    """Random inputs judge nothing, but that a part is small they show, too."""
+    model = _heads("split", "matmul")
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx")
+    assert conversion.random_calibration and any("parts of one product" in note for note in conversion.notes)
+    assert _figures(model, conversion)["mean"] > 15
+    assert _figures(model, convert(tmp_path / "m.onnx", without=["equalise-channels"]))["mean"] < 5
