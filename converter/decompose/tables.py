@@ -66,14 +66,14 @@ def _sources(program: Program, samples: Samples) -> list[_Source]:
             continue
         low, high = min(int(array.min()) for array in seen), max(int(array.max()) for array in seen)
         rows = 1 << high.bit_length() if high > 0 else 1
-        nodes = _alone(program, name)
+        nodes = alone(program, name)
         casts = any(program.is_integer(n.inputs[0]) and program.is_float(n.outputs[0]) for n in nodes)
         if low >= 0 and _FEWEST <= rows <= _MOST_ROWS and casts:
             found.append(_Source(name, rows, nodes))
     return found
 
 
-def _alone(program: Program, name: str) -> tuple[Node, ...]:
+def alone(program: Program, name: str) -> tuple[Node, ...]:
     """The nodes that read the input, constants and each other only."""
     known, nodes = {name}, list[Node]()
     for node in program.nodes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from fadiff.converter.decompose.tables import alone
 from fadiff.converter.ir.operators import WEIGHTED
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
@@ -54,6 +55,12 @@ def doubts(
         have = "is 1 calibration sample" if count == 1 else f"are {count} calibration samples"
         yield f"there {have}: ranges of so few are too narrow for others; give {LEAST_SAMPLES} or more"
     for name in floats:
+        if _is_angle(program, name, stacked[name]):
+            yield (
+                f"{name} is a whole number whose sine or cosine the model takes, which no int8 angle gives: "
+                f"--input-type {name}=int32 makes a table of it"
+            )
+            continue
         largest = np.abs(stacked[name].reshape(count, -1)).max(1, initial=0)
         others = np.sort(largest)[:-1].max(initial=0)
         if others and largest.max() > _APART * others:
@@ -80,6 +87,12 @@ def _outside(name: str, found: float, span: tuple[float, float]) -> str:
         f"calibration data of {name} reaches {found:.4g}, where the model's first operators expect "
         f"{span[0]:.4g} to {span[1]:.4g}: prepare it as in training"
     )
+
+
+def _is_angle(program: Program, name: str, array: np.ndarray) -> bool:
+    """Whether positions or time steps go through a Sin or Cos of their own."""
+    whole = array.min(initial=0) >= 0 and array.max(initial=0) > _APART and np.all(array == np.rint(array))
+    return bool(whole) and any(node.op in ("Sin", "Cos") for node in alone(program, name))
 
 
 def _are_pixels(array: np.ndarray) -> bool:

@@ -282,10 +282,11 @@ def test_whole_numbers_in_floats(tmp_path: Path) -> None:
     samples[0]["t"][:] = 999
     plain = convert(tmp_path / "m.onnx", calibration=samples[:24])
     assert _quality(model, plain, samples[24:])[0] < 10
+    assert any("--input-type t=int32" in doubt for doubt in plain.doubts)
     conversion = convert(tmp_path / "m.onnx", calibration=samples[:24], input_type={"t": "int32"})
     assert [conversion.graph.tensors[name].dtype for name in conversion.graph.inputs] == ["int32", "int8"]
     assert any("t (0 to 1023)" in note for note in conversion.notes)
-    assert _quality(model, conversion, samples[24:])[0] > 30
+    assert _quality(model, conversion, samples[24:])[0] > 30 and not conversion.doubts
 
 
 @pytest.mark.parametrize(
