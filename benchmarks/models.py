@@ -34,15 +34,13 @@ from fadiff.emulator.build import build_firmware
 from fadiff.folder import OutputFolder
 from fadiff.pipeline import (
     ModelOptions,
-    Solved,
     TimeloopOptions,
-    describe_search,
-    front_end_record,
     read_model,
     write_folder,
 )
 from fadiff.samples.catalog import SAMPLES
 from fadiff.search import SearchOptions, decide
+from fadiff.solved import Solved, describe_search, front_end_record
 from fadiff.vectors import TestVectors, make_vectors
 
 HEADER = (

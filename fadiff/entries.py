@@ -23,15 +23,14 @@ from fadiff.output import replacing_folder
 from fadiff.pipeline import (
     CompileResult,
     ModelOptions,
-    Solved,
     TimeloopOptions,
     as_target,
     keep_report,
     read_model,
-    solve,
     with_keywords,
     write_records,
 )
+from fadiff.solved import Solved, solve
 
 if TYPE_CHECKING:
     from fadiff.converter import Conversion

@@ -98,7 +98,7 @@ def import_mappings(
     from fadiff.costmodel.schedule.evaluate import evaluate
     from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document, write_document
     from fadiff.emitters.timeloop.read.schedule import with_mappings
-    from fadiff.pipeline import describe
+    from fadiff.solved import describe
 
     check_new(out, force=force)
     files: dict[str, Path] = {}

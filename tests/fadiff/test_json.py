@@ -11,7 +11,7 @@ import pytest
 from fadiff.cli import main
 from fadiff.costmodel.schedule.serialize import write_document
 from fadiff.emitters.timeloop import emit
-from fadiff.pipeline import describe
+from fadiff.solved import describe
 from tests.emitters.timeloop.test_compare import KNOWN, program
 from tests.emitters.timeloop.test_emit import hand_schedule
 from tests.fadiff.models import small_network

@@ -9,7 +9,7 @@ import pytest
 
 from fadiff.costmodel.schedule.serialize import write_document
 from fadiff.emitters.timeloop import emit
-from fadiff.pipeline import describe
+from fadiff.solved import describe
 from tests.emitters.timeloop.examples import HAND, KNOWN, MAPPING, PROBLEM, hand_schedule, program
 from tests.fadiff.models import small_network
 
