@@ -15,7 +15,7 @@ _QUIET = 0.1
 """A sample with less of the median sample's energy is measured as if it had so much: near silence, noise of
 the usual size says nothing about the model."""
 _MOST_DB = 200.0
-"""Signal to noise of a sample without noise."""
+"""Signal to noise of a sample without noise; its negative, where noise is infinite."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def _energies(expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None =
     signal = noise = 0.0
     for wanted, got in _blocks(expected, found, seen):
         is_number = np.abs(wanted) < SENTINEL  # (false for NaN)
-        noise += float(np.sum((wanted[is_number] - got[is_number]) ** 2))
+        with np.errstate(invalid="ignore", over="ignore"):
+            noise += float(np.sum((wanted[is_number] - got[is_number]) ** 2))
         signal += float(np.sum(wanted[is_number] ** 2))
     return signal, noise
 
@@ -72,4 +73,6 @@ def _blocks(
 
 
 def _decibels(signal: float, noise: float) -> float | None:
+    if not np.isfinite(noise):  # (the logarithm of what was rounded to 0)
+        return -_MOST_DB
     return 10 * float(np.log10(signal / noise)) if noise and signal else None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fadiff.converter.check import noise
-from fadiff.converter.check.noise import sqnr_db
+from fadiff.converter.check.noise import noise_of, sqnr_db
 
 
 @pytest.mark.parametrize("block", [1, 7, 60, 1 << 20])
@@ -34,3 +34,11 @@ def test_large_outputs_take_little_more_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * expected.nbytes  # (in double precision they are that large themselves)
+
+
+@pytest.mark.parametrize("found", [-np.inf, np.nan])
+def test_what_is_no_number_is_the_worst_there_is(found: float) -> None:
+    """As the logarithm of an input that int8 makes 0."""
+    figures = noise_of(np.ones((2, 3), np.float32), np.array([[1, 1, 1], [1, found, 1]], np.float32))
+    assert figures.sqnr_db == -200 and figures.worst_db == -200
+    assert figures.median_db == 0  # (between a sample without noise and that)
