@@ -38,8 +38,6 @@ class Way:
             self.group,
             layers=layers,
             resident_weights=frozenset(names[n] for n in self.group.resident_weights),
-            in_scratchpad=frozenset(names[n] for n in self.group.in_scratchpad),
-            in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
             resident_tensors=resident_tensors,
         )
         return Way(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)

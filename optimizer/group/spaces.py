@@ -12,7 +12,6 @@ import numpy as np
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.copies import obstacle_to_rows
 from fadiff.costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
-from fadiff.costmodel.group.local_tensors import obstacle
 from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.tile_buffer import box_bytes
@@ -123,18 +122,6 @@ class GroupSpaces:
             site=site,
         )
 
-    def routed_groups(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
-        """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
-        yield run
-        path = self.rules.target.fusion_path
-        if not self.rules.counting.has_tile_buffer or path == "tile-buffer" or self.rules.latency == "clock":
-            return
-        able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
-        for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):
-            if held:
-                in_scratchpad = path == "spad"
-                yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
-
     def host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
         """Energy and latency of the members that the array does not run."""
         energy = latency = 0.0
@@ -165,10 +152,9 @@ class GroupSpaces:
     ) -> tuple[float, float]:
         """Cost of a group with resident weights and a scratchpad that holds everything."""
         energy, latency = self.host_cost(group, plan)
-        for _, spaces in self._resident_spaces(group, plan, is_paper=is_paper):
-            floors = [self.floor(space) for space in spaces]
-            energy += min(e for e, _ in floors)
-            latency += min(lat for _, lat in floors)
+        for _, space in self._resident_spaces(group, plan, is_paper=is_paper):
+            floor = self.floor(space)
+            energy, latency = energy + floor[0], latency + floor[1]
         return energy, latency
 
     def walks(self, layers: tuple[str, ...], runs: Iterable[FusionGroup]) -> Walks:
@@ -211,9 +197,9 @@ class GroupSpaces:
         group = FusionGroup(layers, whole, resident_tensors=resident_tensors)
         host = self.host_cost(group, least)
         energy, latency = (np.full(len(walks.tiles), cost) for cost in host)
-        for name, spaces in self._resident_spaces(group, least):
+        for name, space in self._resident_spaces(group, least):
             work = walks.pixels[name], walks.times[name], walks.parts[name]
-            floors = [self._ideal_costs(part, *work) for space in spaces for part in space.by_lanes()]
+            floors = [self._ideal_costs(part, *work) for part in space.by_lanes()]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])
         return TileFloors(walks.tiles, energy, latency, self._boxes(walks, least))
@@ -228,10 +214,9 @@ class GroupSpaces:
         return self._tile_floors[key]
 
     def _boxes(self, walks: Walks, least: dict[str, Member]) -> Floats:
-        """Tile-buffer bytes [T] that fused tensors need at least, from what one tile of everything needs
-        (0 where they may be elsewhere)."""
+        """Tile-buffer bytes [T] that fused tensors need at least, from what one tile of everything needs."""
         rules, found = self.rules, np.zeros(len(walks.tiles))
-        if rules.counting.has_tile_buffer and rules.target.fusion_path == "tile-buffer":
+        if rules.counting.has_tile_buffer:
             for name, member in least.items():
                 if member.writes_inside and not member.in_place:
                     whole = math.prod(max(extents(axis)) for axis in member.needed)
@@ -240,20 +225,17 @@ class GroupSpaces:
 
     def _resident_spaces(
         self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False
-    ) -> Iterator[tuple[str, set[LayerSpace]]]:
-        """Spaces of every member with resident weights, one for each path that fused tensors may take."""
-        routed_groups = [group] if is_paper else list(self.routed_groups(group, plan))
+    ) -> Iterator[tuple[str, LayerSpace]]:
+        """Spaces of every member with resident weights."""
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
                 continue
-            spaces = {replace(self.space(layer, plan, routed, True), site=None) for routed in routed_groups}
+            space = replace(self.space(layer, plan, group, True), site=None)
             if is_paper:
-                spaces = {
-                    replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))
-                    for s in spaces
-                }
-            yield name, spaces
+                placement = space.placement._replace(weights_are_resident=False, is_paper=True)
+                space = replace(space, placement=placement)
+            yield name, space
 
 
 def _products(along: list[list[dict[str, Along]]], name: str, count: Callable[[Along], int]) -> Ints:

@@ -21,7 +21,6 @@ import numpy as np
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.row_layout import weight_rows
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
-from fadiff.costmodel.group.local_tensors import held_tensors, reserved_rows
 from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
@@ -61,7 +60,7 @@ class OpenWay:
 
 @dataclass(frozen=True)
 class _Path:
-    """A group at one tile with its fused tensors on their paths: all that its ways share."""
+    """A group at one tile: all that its ways share."""
 
     group: FusionGroup
     plan: dict[str, Member]
@@ -156,11 +155,8 @@ class GroupSolver:
         """Hull of given ways of one group with other tensors on chip (profile hw: mappings stay legal)."""
         found = []
         target = self.rules.target
-        writers = {layer.name for tensor in surroundings.written for layer in self.graph.producers(tensor)}
         for way in ways:
             group = replace(way.group, resident_tensors=surroundings.tensors)
-            if writers & (group.in_scratchpad | group.in_accumulator):
-                continue
             try:
                 plan = plan_group(self.graph, group)
             except ScheduleError:
@@ -250,9 +246,9 @@ class GroupSolver:
                 continue
             if isinstance(what, FusionGroup):
                 run = replace(what, resident_tensors=surroundings.tensors)
-                for path in self._paths(run, self.spaces.plan(run), surroundings.reserved):
-                    for residents in self._most_residents(path):
-                        wait(self._floor(residents), residents)
+                path = self._path(run, self.spaces.plan(run), surroundings.reserved)
+                for residents in self._most_residents(path) if path else ():
+                    wait(self._floor(residents), residents)
                 continue
             hull = self._price(what, bound)
             if len(hull):
@@ -313,13 +309,6 @@ class GroupSolver:
             (open_way for staying in sets if (open_way := self._open_way(_Residents(path, staying)))), None
         )
 
-    def _paths(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[_Path]:
-        """Of the fused tensors, those that have room."""
-        for routed in self.spaces.routed_groups(run, plan):
-            path = self._path(routed, plan, reserved)
-            if path is not None:
-                yield path
-
     def _path(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> _Path | None:
         """None if fused tensors have no room."""
         live = self._room(run, plan, reserved)
@@ -369,25 +358,14 @@ class GroupSolver:
             )
             able = not staying or all(space.site and space.site.units for _, space in spaces)
             return OpenWay(run, spaces, path.host) if able else None
-        target, limit, run = self.rules.target, self._limit(path.reserved), path.group
+        limit, run = self._limit(path.reserved), path.group
         stay = sum(path.sizes[name] for name in staying)
-        if stay > limit:
+        taken = [stay + path.live[m.name] for m in path.members]
+        if stay > limit or any(size > limit for size in taken):
             return None
-        held = (
-            held_tensors(self.graph, run, path.plan, target, stay)
-            if self.rules.counting.has_tile_buffer
-            else {}
-        )
-        taken = [
-            (max(stay, reserved_rows(held, at, "spad")) + path.live[m.name], reserved_rows(held, at, "acc"))
-            for at, m in ((run.layers.index(m.name), m) for m in path.members)
-        ]
-        if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
-            return None
-        whole = 0 if self.rules.counting.has_tile_buffer else path.reserved
         spaces = tuple(
-            (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
-            for m, space, (spad, acc) in zip(path.members, path.spaces(staying), taken, strict=True)
+            (m.name, replace(space, reserved=size + path.reserved))
+            for m, space, size in zip(path.members, path.spaces(staying), taken, strict=True)
         )
         return OpenWay(replace(run, resident_weights=frozenset(staying)), spaces, path.host)
 

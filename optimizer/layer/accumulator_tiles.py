@@ -30,7 +30,7 @@ def pixels_only(space: LayerSpace) -> LayerSpace:
     shape = space.shape._replace(dims=dims, is_depthwise=False, has_transposed_weights=False)
     placement = ALONE._replace(pooled=space.placement.pooled)
     region = space.region._replace(G=((0, 1),), K=((0, 1),))
-    return LayerSpace(shape, region, space.rules, placement, reserved_accumulator=space.reserved_accumulator)
+    return LayerSpace(shape, region, space.rules, placement)
 
 
 def fewest_tiles(space: LayerSpace, outer: Sequence[Ints], limit: int) -> Columns:

@@ -145,8 +145,7 @@ def key_of(space: LayerSpace) -> bytes:
     if rules.latency == "clock":
         hardware = target.model_dump(mode="json", exclude={"name"}), rules.network_weights
     settings = (rules.profile, rules.tiling, rules.row_packing, space.lanes)
-    room = (space.reserved, space.reserved_accumulator)
-    parts = repr((space.shape, space.region, space.placement, hardware, settings, room))
+    parts = repr((space.shape, space.region, space.placement, hardware, settings, space.reserved))
     return hashlib.blake2b(_source() + parts.encode(), digest_size=_DIGEST).digest()
 
 

@@ -71,8 +71,6 @@ class LayerSpace:
     placement: Placement = ALONE
     reserved: int = 0
     """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
-    reserved_accumulator: int = 0
-    """Accumulator rows that fused tensors occupy (profile hw)."""
     lanes: int = 0
     """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
     site: LoopSite | None = None
@@ -280,7 +278,7 @@ class LayerSpace:
 
     def accumulator_limit(self, split: bool) -> int:
         """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
-        rows = max(0, self.rules.target.accumulator_rows - self.reserved_accumulator)
+        rows = self.rules.target.accumulator_rows
         return rows // 2 if split and self.rules.counting.in_rows else rows
 
     def outline(self, dim: Dim) -> Outline:

@@ -145,14 +145,13 @@ def test_regions_room_and_rules_tell_layers_apart():
     first = next(spaces(target()))
     others = [
         replace(first, reserved=1),
-        replace(first, reserved_accumulator=1),
         replace(first, lanes=2),
         replace(first, region=first.region._replace(P=((0, 4), (3, 9)))),
         replace(first, rules=replace(first.rules, tiling="divisor")),
         replace(first, rules=replace(first.rules, row_packing=False)),
         replace(first, rules=replace(first.rules, profile="hw")),
     ]
-    assert len({key_of(space) for space in (first, *others)}) == 8
+    assert len({key_of(space) for space in (first, *others)}) == 7
 
 
 def test_of_random_rows_the_undominated_are_left():
