@@ -26,7 +26,7 @@ from fadiff.converter.plan.plan import Step
 from fadiff.converter.printable import printable
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
-from fadiff.converter.quantise.doubts import doubts
+from fadiff.converter.quantise.doubts import doubts, without_tables
 from fadiff.converter.quantise.float_states import decide
 from fadiff.converter.quantise.imported import is_quantised
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch
@@ -258,6 +258,7 @@ def convert(
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
             left_out |= set(JUDGED)  # random numbers can judge nothing
+            warnings.extend(without_tables(simplified.program))
             draft = replace(draft, samples=draw())
         else:
             doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))

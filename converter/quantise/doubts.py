@@ -74,6 +74,16 @@ def doubts(
             yield from _of_scaled_pixels(file, model, program, name, samples)
 
 
+def without_tables(program: Program) -> Iterator[str]:
+    """Integer inputs whose sine or cosine is left to int8, because no data says how far they reach."""
+    for name in program.inputs:
+        if program.is_integer(name) and any(node.op in ("Sin", "Cos") for node in alone(program, name)):
+            yield (
+                f"the model takes sines or cosines of {name}, which int8 angles cannot give: data "
+                "for calibration that reaches its largest number makes a table of them"
+            )
+
+
 def _is_flat(array: np.ndarray) -> bool:
     flat = array.reshape(len(array), -1)
     return flat.shape[1] > 1 and bool(np.all(flat == flat[:, :1]))

@@ -108,3 +108,13 @@ def test_what_is_no_row_of_a_table_stays(what: str, tmp_path: Path) -> None:
     onnx.save(model, path)
     conversion = convert(path, calibration=_samples(9, (6,), 6, 1 if what == "a mask" else 40))
     assert not any("tables of" in note for note in conversion.notes)
+
+
+def test_positions_without_calibration_data_are_named(tmp_path: Path) -> None:
+    """Random ones are 0 or 1, of which nobody makes a table."""
+    path = tmp_path / "turned.onnx"
+    onnx.save(_model((1,), _rotary()), path)
+    says = "sines or cosines of p"
+    assert any(says in warning for warning in convert(path).warnings)
+    known = convert(path, calibration=_samples(24, (1,), 1, 400))
+    assert not any(says in warning for warning in known.warnings)
