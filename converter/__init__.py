@@ -5,8 +5,7 @@
 terms of others), `contrib` (those of ONNX Runtime in standard ones), `quantise` (integers), `lower`
 (operators to layers), `check` (what the C must compute).
 
-`convert` and what belongs to it load onnx and onnxruntime, so they are imported on first use; the graph
-types are light.
+All but errors is imported on first use: `convert` loads onnx and onnxruntime, the graph NumPy.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fadiff.converter.errors import ModelError, Unsupported, UnsupportedError
-from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-from fadiff.converter.ir.states import State
 
 if TYPE_CHECKING:
     from fadiff.converter.check.reference import integer_reference
+    from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+    from fadiff.converter.ir.states import State
     from fadiff.converter.pipeline import Conversion, convert
     from fadiff.converter.read.cut import Cut
 
@@ -47,7 +46,9 @@ _LAZY = {
     "Conversion": "fadiff.converter.pipeline",
     "Cut": "fadiff.converter.read.cut",
     "convert": "fadiff.converter.pipeline",
+    "State": "fadiff.converter.ir.states",
     "integer_reference": "fadiff.converter.check.reference",
+    **dict.fromkeys(("Graph", "HostLayer", "Tensor", "TensorCoreLayer", "View"), "fadiff.converter.ir.graph"),
 }
 
 

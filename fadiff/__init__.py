@@ -10,7 +10,6 @@ Names are imported on first use, so that `import fadiff` loads neither torch nor
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +106,8 @@ if not TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("fadiff")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
