@@ -163,7 +163,9 @@ def _lower_folded(lowering: Lowering, step: Step) -> None:
     assert scale is not None
     inverse = Affine(1 / affine.factor, -affine.shift / affine.factor, affine.axis)
     order = _input_order(program, value)
-    _lower_input(lowering, value, step.output, meaning_along(inverse, scale, 0, program.shapes[value], order))
+    stored = tuple(program.shapes[value][axis] for axis in order)
+    axis = len(order) - 1 if affine.axis is None else order.index(affine.axis)
+    _lower_input(lowering, value, step.output, meaning_along(inverse, scale, 0, stored, axis))
 
 
 def _input_order(program: Program, value: str) -> tuple[int, ...]:

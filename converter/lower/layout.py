@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,19 +29,16 @@ def lower_transpose(lowering: Lowering, step: Step) -> None:
     lowering.values[step.output] = value.transpose(order)
 
 
-def meaning_along(
-    affine: Affine, scale: float, zero: int, shape: Sequence[int], order: Sequence[int]
-) -> AxisScales:
-    """What integers of a scale and zero point mean after an affine function of values of `shape`, which are
-    stored with axes in `order`."""
+def meaning_along(affine: Affine, scale: float, zero: int, stored: Sequence[int], axis: int) -> AxisScales:
+    """What integers of a scale and zero point mean after an affine function that varies along an axis of the
+    stored shape, if at all."""
     factor, shift = (array.reshape(-1) for array in np.broadcast_arrays(affine.factor, affine.shift))
-    axis = affine.axis if affine.axis is not None else order[-1]
-    count = shape[axis] if affine.axis is None else 1
+    count = stored[axis] if factor.size == 1 else 1
     parts = [
         Part(count, float(np.float32(scale * f)), float(np.float32(s - zero * scale * f)))
         for f, s in zip(factor.tolist(), shift.tolist(), strict=True)
     ]
-    return AxisScales(order.index(axis), merged_parts(parts))
+    return AxisScales(axis, merged_parts(parts))
 
 
 def finish_outputs(lowering: Lowering, ends: Mapping[str, Step]) -> tuple[str, ...]:
@@ -56,7 +54,8 @@ def finish_outputs(lowering: Lowering, ends: Mapping[str, Step]) -> tuple[str, .
         stored = lowering.value(value)
         tensor = lowering.graph.tensors[stored.tensor]
         whole = lowering.is_whole(stored) and tensor.scale == stored.scale
-        if value in ends and sorted(tensor.shape) != sorted(lowering.program.shapes[value]):
+        sizes = ([n for n in of if n > 1] for of in (tensor.shape, lowering.program.shapes[value]))
+        if value in ends and len({tuple(sorted(some)) for some in sizes}) > 1:
             whole = False  # (its axes are not those that the meaning is along)
         row_major = stored.is_row_major
         shuffled = not row_major and stored.storage_order() is None
@@ -82,10 +81,15 @@ def finish_outputs(lowering: Lowering, ends: Mapping[str, Step]) -> tuple[str, .
 
 def _give_meaning(lowering: Lowering, name: str, step: Step) -> None:
     tensor, shape = lowering.graph.tensors[name], lowering.program.shapes[step.output]
+    affine, axis = affine_of(lowering.program, step.nodes), len(tensor.shape) - 1
     order = tensor.onnx_axes or tuple(range(len(shape)))
-    assert tensor.scale is not None and tensor.shape == tuple(shape[axis] for axis in order)
-    affine = affine_of(lowering.program, step.nodes)
-    along = meaning_along(affine, tensor.scale, lowering.zero(step.source), shape, order)
+    if affine.axis is not None and shape[affine.axis] > 1:
+        sizes = [shape[i] for i in order]  # (as stored, but for axes of size 1)
+        inner = math.prod(sizes[order.index(affine.axis) + 1 :])
+        places = enumerate(tensor.shape)
+        axis = next(i for i, n in places if n > 1 and math.prod(tensor.shape[i + 1 :]) == inner)
+    assert tensor.scale is not None
+    along = meaning_along(affine, tensor.scale, lowering.zero(step.source), tensor.shape, axis)
     lowering.graph.tensors[name] = replace(tensor, along=along)
 
 

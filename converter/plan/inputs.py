@@ -40,9 +40,14 @@ class Affine:
     @property
     def is_usable(self) -> bool:
         """Whether it is more than a positive factor for all, and can be taken back."""
+        return self.is_meaning and bool(np.all(self.factor > 0))
+
+    @property
+    def is_meaning(self) -> bool:
+        """Whether it is more than a factor for all, and loses nothing."""
         finite = bool(np.all(np.isfinite(self.factor)) and np.all(np.isfinite(self.shift)))
         moves = bool(np.any(self.shift != 0)) or np.unique(self.factor).size > 1
-        return finite and moves and bool(np.all(self.factor > 0))
+        return finite and moves and bool(np.all(self.factor != 0))
 
 
 def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[str, tuple[Node, ...]]]:
@@ -84,7 +89,7 @@ def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple
             source = before
         if nodes and nodes[0].op in ("Add", "Sub") and program.producer[source].op in WEIGHTED:
             del nodes[0]
-        if nodes and _combined(program, nodes) is not None and affine_of(program, nodes).is_usable:
+        if nodes and _combined(program, nodes) is not None and affine_of(program, nodes).is_meaning:
             yield value, tuple(nodes)
 
 

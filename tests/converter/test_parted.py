@@ -182,6 +182,10 @@ LASTS: dict[str, list[onnx.NodeProto]] = {
         helper.make_node("Mul", ["h", "std"], ["a"]),
         helper.make_node("Add", ["mean", "a"], ["y"]),
     ],
+    "taken back, negative": [
+        helper.make_node("MatMul", ["r", "v"], ["h"]),
+        helper.make_node("Mul", ["h", "minus"], ["y"]),
+    ],
     "taken back, one number": [
         helper.make_node("Gemm", ["r", "v"], ["h"]),
         helper.make_node("Div", ["h", "tenth"], ["a"]),
@@ -204,6 +208,7 @@ def test_outputs_in_units_of_their_own(last: str, tmp_path: Path) -> None:
         "units": weights(2, 16, 3) * UNITS,
         "bias": weights(3, 3) * UNITS,
         "std": UNITS,
+        "minus": -UNITS,
         "mean": np.array([5000, 20, 0.5], np.float32),
         "tenth": np.array(0.1, np.float32),
         "far": np.array(1000, np.float32),
@@ -289,3 +294,56 @@ def test_parts_are_enlarged_without_calibration_data(tmp_path: Path) -> None:
     assert conversion.random_calibration and any("parts of one product" in note for note in conversion.notes)
     assert _figures(model, conversion)["mean"] > 15
     assert _figures(model, convert(tmp_path / "m.onnx", without=["equalise-channels"]))["mean"] < 5
+
+
+@pytest.mark.parametrize("way", ["as it is", "transposed", "reshaped", "cut out"])
+def test_images_in_units_of_their_own(way: str, tmp_path: Path) -> None:
+    """Channels of an image lie last in memory: the meaning is along the axis that they have there."""
+    moves, along = {
+        "as it is": ([helper.make_node("Identity", ["c"], ["h"])], (1, 3, 1, 1)),
+        "transposed": ([helper.make_node("Transpose", ["c"], ["h"], perm=[0, 2, 3, 1])], (3,)),
+        "reshaped": ([helper.make_node("Reshape", ["c", "shape"], ["h"])], (3, 1)),
+        "cut out": (
+            [
+                helper.make_node("Slice", ["c", "zero", "three", "one"], ["h"]),
+                helper.make_node("Slice", ["c", "three", "six", "one"], ["rest"]),
+                helper.make_node("Relu", ["rest"], ["z"]),
+            ],
+            (1, 3, 1, 1),
+        ),
+    }[way]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        *moves,
+        helper.make_node("Mul", ["h", "std"], ["a"]),
+        helper.make_node("Add", ["a", "mean"], ["y"]),
+    ]
+    count = {"cut out": 6}.get(way, 3)
+    constants = {
+        "w": weights(1, count, 8, 1, 1),
+        "std": UNITS.reshape(along),
+        "mean": np.array([5000, 20, 0.5], np.float32).reshape(along),
+        "shape": ints(1, 3, 30),
+        "zero": ints(0),
+        "three": ints(3),
+        "six": ints(6),
+        "one": ints(1),
+    }
+    read = {name for node in nodes for name in node.input}
+    used = {name: array for name, array in constants.items() if name in read}
+    outputs = ["y", "z"] if way == "cut out" else ["y"]
+    model = model_of(nodes, {"x": (1, 8, 5, 6)}, dict.fromkeys(outputs), used)
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", calibration=[{"x": weights(i, 1, 8, 5, 6)} for i in range(9)])
+    graph = conversion.graph
+    assert {layer.op for layer in graph.layers} <= {"conv", "copy", "lookup"}
+    name = graph.outputs[0]
+    feeds = {"x": weights(77, 1, 8, 5, 6)}
+    real = session(model).run(["y"], feeds)[0]
+    found = from_storage(
+        graph.tensors[name], run_reference(graph, store_inputs(graph, feeds))[name], real.shape
+    )
+    axis = 3 if way == "transposed" else 1
+    for channel in range(3):
+        wanted, got = (np.take(array, channel, axis) for array in (real, found))
+        assert sqnr_db(wanted - wanted.mean(), got - wanted.mean()) > 20
