@@ -119,5 +119,6 @@ def test_a_line_has_all_blocks_and_no_fewer_bytes_than_the_least() -> None:
     )
     assert two.layers - 1 == 2 * (one.layers - 1)
     assert two.dram_bytes >= two.least_bytes > one.least_bytes
-    assert one.bound <= one.edp < two.edp
+    assert one.edp < two.edp
+    assert one.kind == "sequential" or one.bound <= one.edp  # (a bound of others, where layers run beside)
     assert one.cycles < two.cycles < 2 * one.cycles + 1
