@@ -15,42 +15,21 @@ COMMANDS = {
     "This program": ("doctor", "sample", "completion"),
 }
 OPTIONS = {
-    "Options": (),  # of this command alone
+    "Options": ("", "sliding-window"),  # of this command alone
     "Files": (
-        *("--target", "--out", "--output", "--force", "--data", "--schedule", "--plot", "--html", "--trace"),
-        *("--json", "--timeloop-dialect", "--timeloop-hyphens", "--cache", "--no-cache"),
+        "target out output force data schedule plot html trace json cache no-cache",
+        "timeloop-dialect timeloop-hyphens",
     ),
-    "Model": ("--dim", "--entry", "--inputs", "--outputs", "--state", "--no-state", "--without"),
-    "Integers": ("--calibration", "--quantize", "--keep-float", "--wide", "--input-type"),
+    "Model": ("dim entry inputs outputs state", "no-state without"),
+    "Integers": ("calibration quantize keep-float", "wide input-type"),
     "Search": (
-        *("--method", "--methods", "--objective", "--time-budget", "--seed", "--no-fusion"),
-        *("--no-residency", "--max-dram-bytes", "--tiling", "--no-row-packing", "--profile"),
-        *("--fusion-model", "--relaxation"),
+        "method methods objective time-budget no-fusion",
+        "seed no-residency max-dram-bytes tiling no-row-packing profile fusion-model relaxation",
     ),
-    "Check": ("--verify", "--test-inputs", "--min-sqnr", "--min-top1", "--metric"),
-    "Every command": ("--config", "--quiet", "--verbose", "--help", "--help-all", "--version"),
+    "Check": ("verify test-inputs min-sqnr metric", "min-top1"),
+    "Every command": ("config quiet verbose help help-all version", ""),
 }
-RARE = {
-    *(
-        "--without",
-        "--no-state",
-        "--relaxation",
-        "--no-row-packing",
-        "--tiling",
-        "--fusion-model",
-        "--profile",
-    ),
-    *(
-        "--max-dram-bytes",
-        "--timeloop-dialect",
-        "--timeloop-hyphens",
-        "--seed",
-        "--wide",
-        "--input-type",
-    ),
-    *("--no-residency", "--sliding-window", "--min-top1"),
-}
-"""Hidden where a command has more than `FEW` options."""
+"""Usual ones, and rare ones: hidden where a command has more than `FEW`."""
 FEW = 20
 LOOK = {
     "theme": "default-slim",
@@ -98,11 +77,18 @@ def _show(command: click.RichCommand, *, rare: bool) -> None:
     shown: dict[str, list[str]] = {name: [] for name in OPTIONS}
     for option in command.params:
         if isinstance(option, click.Option):
-            names = {*option.opts}
-            option.hidden = not rare and bool(RARE & names)
-            group = next((name for name, ours in OPTIONS.items() if names & {*ours}), "Options")
+            group, is_rare = _place({name.lstrip("-") for name in option.opts})
+            option.hidden = is_rare and not rare
             shown[group] += [] if option.hidden else option.opts[:1]
     command.panels = [click.RichOptionPanel(name, options) for name, options in shown.items()]
+
+
+def _place(names: set[str]) -> tuple[str, bool]:
+    """The group of an option, and whether it is rare."""
+    places = (
+        (group, i == 1) for group, both in OPTIONS.items() for i in (0, 1) if names & {*both[i].split()}
+    )
+    return next(places, ("Options", False))
 
 
 def _help_all(context: click.Context, parameter: click.Parameter, given: bool) -> None:
