@@ -10,6 +10,7 @@ certificate).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -112,6 +113,8 @@ class Certificate:
         """Groups whose floors are those of their tiles: most of those that get chosen need no price then."""
         self._refines = price is None and problem.fusion_model == "sound"
         self._kept: tuple[float, Partition] | None = None
+        self._least = math.inf
+        """Value of the best partition that was to be kept, wherever its tensors have their places."""
 
     def offer(self, hulls: Hulls) -> None:
         """Ways found elsewhere."""
@@ -193,7 +196,9 @@ class Certificate:
             if has_more or is_over:
                 best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
-                if problem.rules.latency == "clock" and not is_over:
+                worth = value(objective, best.energy, best.latency)
+                if problem.rules.latency == "clock" and not is_over and worth < self._least:
+                    self._least = worth
                     self._keep(self.cuts.partition(sure, best.argmin))
                 if is_over:
                     steps = [step for step, _ in result.best.argmin]

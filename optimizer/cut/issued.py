@@ -33,7 +33,8 @@ def as_issued(schedule: Schedule) -> Schedule:
             if call and not obstacle_to_issue(replace(setting, mapping=called)):
                 mappings[setting.layer.name] = called
     issued = replace(schedule, mappings=mappings, additions=quickest_additions(schedule))
-    return replace(issued, copies=quicker_copies(issued))
+    copies = quicker_copies(issued)
+    return replace(issued, copies=copies) if copies != issued.copies else issued
 
 
 def quicker_copies(schedule: Schedule, most_bytes: int | None = None) -> frozenset[str]:
@@ -43,13 +44,14 @@ def quicker_copies(schedule: Schedule, most_bytes: int | None = None) -> frozens
         schedule: Whose; what its `copies` are now does not matter.
         most_bytes: DRAM bytes that it may move with these, if there is a limit: the first ones that fit.
     """
+    waiting = while_weights_wait(schedule)
+    able = [group for group in schedule.groups if not obstacle_to_moving(schedule, group.layers[0], waiting)]
+    if not able:
+        return frozenset()
     by_core = evaluate(replace(schedule, copies=frozenset()))
-    found, waiting = set[str](), while_weights_wait(schedule)
-    nbytes = sum(cost.total_bytes("dram") for cost in by_core.layers)
-    for group in schedule.groups:
+    found, nbytes = set[str](), by_core.dram_bytes
+    for group in able:
         name = group.layers[0]
-        if obstacle_to_moving(schedule, name, waiting):
-            continue
         [moved] = group_cost(schedule.graph, group, {}, schedule.target, copies={name})
         if moved.latency_cycles >= by_core.by_name[name].latency_cycles:
             continue
