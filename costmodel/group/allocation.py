@@ -121,17 +121,17 @@ def _shared(blocks: Sequence[Block]) -> list[_Shared]:
 
 
 def _place(shared: Sequence[_Shared], alignment: int) -> dict[str, int]:
-    placed: list[tuple[int, str, _Shared]] = []  # by offset
+    placed: list[tuple[int, str, int, int, _Shared]] = []  # by offset
     for blocks in shared:
-        offset = 0
-        for start, _, other in placed:
-            if not blocks.overlaps(other):
+        offset, begin, end = 0, blocks.first.first, blocks.blocks[-1].last
+        for start, _, first, last, other in placed:
+            if last < begin or end < first or not blocks.overlaps(other):
                 continue
             if offset + align(blocks.nbytes, alignment) <= start:
                 break
             offset = max(offset, start + align(other.nbytes, alignment))
-        insort(placed, (offset, blocks.first.name, blocks))
-    return {block.name: offset for offset, _, blocks in placed for block in blocks.blocks}
+        insort(placed, (offset, blocks.first.name, begin, end, blocks))
+    return {block.name: offset for offset, *_, blocks in placed for block in blocks.blocks}
 
 
 def _end(blocks: Sequence[Block], offsets: dict[str, int], alignment: int) -> int:
