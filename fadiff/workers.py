@@ -40,7 +40,7 @@ def workers(jobs: int, cluster: str | None) -> Iterator[Submit]:
         except ImportError as error:
             raise InputError(f"--cluster: {one_line(error)}") from error
         try:
-            client = Client(cluster, timeout="20s")
+            client = Client(cluster, timeout="10s")
         except (OSError, ValueError) as error:
             raise InputError(f"--cluster {cluster}: no Dask scheduler answers: {error}") from error
         with client:

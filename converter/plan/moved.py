@@ -48,8 +48,13 @@ def axis_before(program: Program, move: Node, axis: int) -> int | None:
 
 
 def _first(program: Program) -> tuple[Node, Node, int | None] | None:
-    """A move of an input, the function behind it, and the axis before the move that it varies along."""
+    """A move of an input, the function behind it, and the axis before the move that it varies along.
+
+    Inputs of floats or bytes: what a function makes of other integers (of a mask, say) is a table.
+    """
     for value in program.inputs:
+        if not program.is_float(value) and program.types[value] != onnx.TensorProto.UINT8:
+            continue
         reader = program.sole_consumer(value)
         while reader is not None and (is_move(program, reader, value) or _is_function(program, reader)):
             following = program.sole_consumer(reader.outputs[0])

@@ -130,18 +130,22 @@ class _Planner:
 
     def _ends(self) -> list[Step]:
         folds, but = FOLD_INPUTS not in self.without, {*self.prescribed, *self.program.float_inputs}
-        steps = []
+        steps = list[Step]()
         for value, chain in input_chains(self.program, but) if self.saturates else ():
             is_byte = value in self.program.byte_inputs
             nodes = chain if folds else chain[:is_byte]
-            if nodes and not self.taken & {node.name for node in nodes}:
-                steps.append(Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value))
+            if nodes:
+                self._take(Step("input", nodes[-1], nodes, nodes[-1].outputs[0], source=value), steps)
         for value, nodes in output_chains(self.program, but) if self.saturates and folds else ():
             source = next(self.program.activations(nodes[0]))
-            if not self.taken & {node.name for node in nodes}:
-                steps.append(Step("output", nodes[-1], nodes, value, source=source))
-        self.taken.update(name for step in steps for name in step.onnx_nodes)
+            self._take(Step("output", nodes[-1], nodes, value, source=source), steps)
         return steps
+
+    def _take(self, step: Step, steps: list[Step]) -> None:
+        """Add a step, unless another has one of its nodes."""
+        if self.taken.isdisjoint(step.onnx_nodes):
+            steps.append(step)
+            self.taken.update(step.onnx_nodes)
 
     def _joins_region(self, node: Node) -> bool:
         if not is_tabulated(self.program, node) or len(node.outputs) != 1:

@@ -60,12 +60,12 @@ def emit(
     require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
     folder = Path(out_dir)
-    sums = write_weights(folder, plan.model, plan.memory.weights)
+    sums = write_blob(folder, plan.model, plan.memory.weights)
     write_files(folder, firmware_files(plan, test_vectors or {}, later_steps, generator, sums))
     return folder
 
 
-def write_weights(folder: Path, model: str, blob: WeightBlob) -> BlobSums:
+def write_blob(folder: Path, model: str, blob: WeightBlob) -> BlobSums:
     """Make the folder and put the weights into it, if there are any."""
     folder.mkdir(parents=True, exist_ok=True)
     return blob.write(folder / f"{model}_weights.bin") if blob.nbytes else BlobSums()

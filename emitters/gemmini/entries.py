@@ -24,8 +24,8 @@ from fadiff.emitters.gemmini.emit import (
     program_files,
     program_values,
     require_target,
+    write_blob,
     write_files,
-    write_weights,
 )
 from fadiff.emitters.gemmini.link import Linked, link
 from fadiff.emitters.gemmini.memory_map import memory_map
@@ -65,7 +65,7 @@ def emit_entries(
         require_target(entry.schedule)
     linked = link(model, [plan_firmware(e.schedule, f"{model_name}_{e.name}") for e in entries])
     folder = Path(out_dir)
-    sums = write_weights(folder, model, linked.weights)
+    sums = write_blob(folder, model, linked.weights)
     write_files(folder, _files(entries, model, linked, generator, sums))
     return folder
 

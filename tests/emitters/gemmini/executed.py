@@ -33,7 +33,8 @@ def run_firmware(schedule: Schedule, inputs: dict[str, np.ndarray]) -> RunResult
     """Emit, build and run on the functional model."""
     with tempfile.TemporaryDirectory() as scratch:
         firmware = emit(schedule, model_name=schedule.graph.name, out_dir=Path(scratch) / "firmware")
-        (firmware / f"{schedule.graph.name}_self_test.c").unlink()  # a fifth of the time, never called
+        for unused in firmware.glob("*_self_test.c"):  # a fifth of the time, never called
+            unused.unlink()
         built = build_firmware(firmware, schedule.target, Path(scratch), "-O0")
         return Firmware(firmware, built, schedule.target).run(inputs)
 
