@@ -147,6 +147,8 @@ class Certificate:
             has_places = {way.group for way in placed} == {way.group for way in found.partition}
             return found._replace(partition=placed, complete=found.complete and has_places)
         has_places = self._keep(found.partition)
+        if self._kept is None:
+            self._keep(self.problem.layerwise[0].argmin)
         assert self._kept is not None
         return found._replace(partition=self._kept[1], complete=found.complete and has_places)
 
@@ -154,7 +156,12 @@ class Certificate:
         """Remember a partition if it is the best with its tensors in their places; whether all have some."""
         problem = self.problem
         placed = problem.placed(partition)
-        cost = problem.cost(problem.schedule(placed))
+        try:
+            cost = problem.cost(problem.schedule(placed))
+        except (
+            ScheduleError
+        ):  # (its mappings were for tensors on chip that had no place, nor time for others)
+            return False
         worth = value(problem.objective, cost.energy_pj, cost.latency_cycles)
         if self._kept is None or worth < self._kept[0]:
             self._kept = worth, placed

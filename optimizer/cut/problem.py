@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -15,11 +16,11 @@ from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.cut.issued import as_issued
-from fadiff.optimizer.cut.partition import Objective, Partition, Partitioner, Prices, ordered
+from fadiff.optimizer.cut.partition import Objective, Partition, Partitioner, Prices, ordered, value
 from fadiff.optimizer.cut.result import HistoryPoint
 from fadiff.optimizer.cut.settings import RelaxationForm, Settings
 from fadiff.optimizer.group.candidates import candidate_groups, signature
-from fadiff.optimizer.group.hull import EMPTY, GroupHull
+from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way
 from fadiff.optimizer.group.network import RelaxedNetwork, relaxed_network
 from fadiff.optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
 from fadiff.optimizer.group.paper import paper_hull
@@ -256,14 +257,22 @@ class Problem:
         keep = lower_hull(energy, latency)
         return self.groups.solve(floors, (energy[keep], latency[keep]), surroundings)
 
-    def same_group(self, group: FusionGroup) -> GroupHull:
-        """Hull of a scheduled group at its group tile, with the same tensors on chip."""
+    def _again(self, way: Way, group: FusionGroup) -> Way:
+        """A way with fewer tensors on chip, its members mapped for what they read and write now."""
+        if group == way.group or self.rules.latency != "clock":
+            return replace(way, group=group)
         surroundings = surroundings_of(self.graph, group, self.rules)
         if group.tile is None:
             hull = self.price(PlacedGroup(group.layers, surroundings))
         else:
-            hull = self.price_group(group.layers, [group.tile], surroundings=surroundings)
-        return hull.renamed(group.layers, group.resident_tensors)
+            runs = group_runs(self.graph, group.layers, self.rules.tiling, [group.tile])
+            floors = self.groups.tile_floors(group.layers, surroundings, runs)
+            hull = self.groups.solve(floors, EMPTY.costs, surroundings)
+        if not len(hull):
+            return replace(way, group=group)
+        costs = zip(*hull.costs, strict=True)
+        best = min(range(len(hull)), key=[value(self.objective, *cost) for cost in costs].__getitem__)
+        return hull.ways[best].renamed(group.layers, group.resident_tensors)
 
     def placed(self, partition: Partition) -> Partition:
         """The partition in running order, without tensors on chip that have no place in the tile buffer."""
@@ -271,7 +280,7 @@ class Problem:
         groups = tuple(way.group for way in partition)
         if self.rules.counting.has_tile_buffer and self.fusion_model == "sound":
             groups = with_places(self.graph, groups, self.rules.target)
-        return tuple(replace(way, group=group) for way, group in zip(partition, groups, strict=True))
+        return tuple(itertools.starmap(self._again, zip(partition, groups, strict=True)))
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""

@@ -517,3 +517,21 @@ def test_floors_know_that_windows_may_skip_pixels(profile):
     fused = PlacedGroup(("a", "b"))
     floor, hull = Floors(problem).of(fused), problem.price(fused)
     assert floor.energy[0] <= hull.energy.min() and floor.latency[0] <= hull.latency.min()
+
+
+@pytest.mark.parametrize(("size", "kernel"), [(5, 3), (16, 1)])
+def test_members_are_mapped_again_where_a_tensor_has_no_place(monkeypatch, size, kernel):
+    """Without a place, what stays on chip for a later group goes to memory, too: no unit stores twice."""
+    net = Net(size, 8)
+    first = net.conv("first", net.x, 8, 3, depthwise=True)
+    last = net.conv("last", net.conv("second", first, 8, kernel), 8, 1)
+    graph, target = net.build(net.add("sum", last, first)), load_target("gemmini-default")
+    placed = optimize(graph, target)
+    monkeypatch.setattr(
+        "fadiff.optimizer.cut.problem.with_places",
+        lambda graph, groups, target: with_resident_tensors(graph, groups, frozenset()),
+    )
+    found = optimize(graph, target)
+    assert not any(group.resident_tensors for group in found.schedule.groups)
+    alone = optimize(graph, target, method="layerwise")
+    assert placed.value <= found.value <= alone.value
