@@ -84,7 +84,7 @@ def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
     if rng.random() < 0.5:
         at = problem.schedule(problem.layerwise[0].argmin)
     value, tried, lowest, outside = evaluate(at).edp_uj_cycles, 1, np.inf, np.inf
-    canonical = bool(rng.random() < CANONICAL)
+    canonical = bool(rng.random() < CANONICAL) and found.bound == "proven"
     for _ in range(STEPS):
         changed = step(at, problem, rng, canonical=canonical)
         if changed is None:
