@@ -25,9 +25,10 @@ from fadiff.pipeline import (
     ModelOptions,
     TimeloopOptions,
     as_target,
+    check_has_c,
     keep_report,
+    options_of,
     read_model,
-    with_keywords,
     write_records,
 )
 from fadiff.solved import Solved, solve
@@ -101,14 +102,12 @@ def compile_entries(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.realised import Realiser
-    from fadiff.search import SearchOptions
 
     out = Path(out)
     console = console or Console(verbosity=-1)
-    reading = with_keywords(reading or ModelOptions(), plain, search := search or SearchOptions())
-    search = with_keywords(search, plain, reading)
-    if verify and (search.profile, search.fusion_model) != ("hw", "sound"):
-        raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
+    reading, search = options_of(reading, search, plain)
+    if verify:
+        check_has_c(search)
     _check_names(entries)
     models = {entry.model for entry in entries}
     name = name or (entries[0].model.stem if len(models) == 1 else out.name)

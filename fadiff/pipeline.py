@@ -141,18 +141,15 @@ def compile(
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from fadiff.costmodel.schedule.serialize import read_document
-    from fadiff.search import SearchOptions
     from fadiff.solved import as_given, solve
 
     out = Path(out)
     console = console or Console(verbosity=-1)
-    reading = with_keywords(reading or ModelOptions(), plain, search := search or SearchOptions())
-    search = with_keywords(search, plain, reading)
+    reading, search = options_of(reading, search, plain)
     with model_file(model, example_inputs) as file, replacing_folder(out, force=force) as work:
         given = None if schedule is None else read_document(Path(schedule))
-        rules = given or search
-        if verify and (rules.profile, rules.fusion_model) != ("hw", "sound"):
-            raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
+        if verify:
+            check_has_c(given or search)
         hardware = given.target if given else as_target(target)
         conversion = read_model(file, hardware, reading, console)
         realise = realiser(conversion, file, reading, console)
@@ -171,6 +168,26 @@ def compile(
 
 
 Options = TypeVar("Options", bound="ModelOptions | Settings")
+
+
+def options_of(
+    reading: ModelOptions | None, search: SearchOptions | None, plain: Mapping[str, object]
+) -> tuple[ModelOptions, SearchOptions]:
+    """Those given, or the defaults, with single fields of either.
+
+    Raises:
+        TypeError: a keyword that neither of them has.
+    """
+    from fadiff.search import SearchOptions
+
+    reading = with_keywords(reading or ModelOptions(), plain, search := search or SearchOptions())
+    return reading, with_keywords(search, plain, reading)
+
+
+def check_has_c(rules: SearchOptions | ScheduleDocument) -> None:
+    """Raises InputError where schedules under these rules have no C to verify."""
+    if (rules.profile, rules.fusion_model) != ("hw", "sound"):
+        raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
 
 
 def with_keywords(options: Options, plain: Mapping[str, object], *others: object) -> Options:

@@ -10,7 +10,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.keywords import ComparedKeywords
 from fadiff.model_file import model_file
-from fadiff.pipeline import ModelOptions, as_target, read_model, realiser, with_keywords
+from fadiff.pipeline import as_target, options_of, read_model, realiser, with_keywords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,15 +79,14 @@ def compare(
     """
     from fadiff.costmodel.group.fusion import ScheduleError
     from fadiff.optimizer.cut.settings import MethodName
-    from fadiff.search import SearchOptions, find_schedule
+    from fadiff.search import find_schedule
 
     console = console or Console(verbosity=-1)
     known = get_args(MethodName)
     wanted = set(methods or known)
     if unknown := wanted.difference(known):
         raise InputError(f"no method {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
-    common = with_keywords(SearchOptions(), plain, reading := ModelOptions())
-    reading = with_keywords(reading, plain, common)
+    reading, common = options_of(None, None, plain)
     given = [with_keywords(common, {"method": name}) for name in known if name in wanted]
     left_out: dict[str, str] = {options.method: options.obstacle for options in given if options.obstacle}
     if len(left_out) == len(given):
