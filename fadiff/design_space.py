@@ -183,13 +183,12 @@ def _is_architecture(file: Path) -> bool:
     return isinstance(content, dict) and "architecture" in content
 
 
-def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
-    """Every combination, in the order of the file.
+def designs(space: DesignSpace, path: Path, base: Target | Machine) -> Iterator[Design]:
+    """Every combination of what `base_hardware` gave, in the order of the file.
 
     Raises:
-        InputError: the base is unknown, or `vary` names a field that it does not have.
+        InputError: `vary` names a field that the base does not have.
     """
-    base = base_hardware(space, path)
     for field in space.vary:
         _check_field(field, base, path)
     for values in itertools.product(*space.vary.values()):

@@ -56,10 +56,8 @@ class Sized:
 
     def leak(self, memory: Memory) -> Any:
         """How many times the machine's energy leaks: how many times the entries there are."""
-        return self._sizes[f"{memory.name}.entries"] / memory.words if self._grows(memory) else 1.0
-
-    def _grows(self, memory: Memory) -> bool:
-        return f"{memory.name}.entries" in self._sizes
+        entries = self._sizes.get(f"{memory.name}.entries")
+        return 1.0 if entries is None else entries / memory.words
 
 
 def resized(machine: Machine, sizes: Mapping[str, int]) -> Machine:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fadiff.console import Console
 from fadiff.costmodel.nests.machine import Machine
-from fadiff.costmodel.nests.sizes import Sized
 from fadiff.design_space import (
     Result,
     base_hardware,
@@ -90,8 +89,9 @@ def sweep(
     table_file, bound = None if out is None else Path(out), dims or {}
     described = read_space(space)
     area = described.area
-    search = named_search(described.search, space, base_hardware(described, space))
-    designed = list(designs(described, space))
+    base = base_hardware(described, space)
+    search = named_search(described.search, space, base)
+    designed = list(designs(described, space, base))
     if table_file is not None:
         check_new(table_file, force=True)
     points = [(model, design, key(model, design, search, bound)) for model in files for design in designed]
@@ -104,7 +104,8 @@ def sweep(
         realisers, reading = {}, ModelOptions(dims=bound)
         for model, element in dict.fromkeys((model, _element(design)) for model, design, _ in left):
             with console.stage(f"converting {model.name} ({element})"):
-                conversion = convert_with(model, reading, console, element=element)
+                calibrate = not isinstance(base, Machine)  # (Timeloop counts no integers)
+                conversion = convert_with(model, reading, console, element=element, calibrate=calibrate)
             quiet = Console(verbosity=-1)  # (else a note for every design)
             realisers[model, element] = realiser(conversion, model, reading, quiet)
         store = None if cache is None else Path(cache)
@@ -152,16 +153,13 @@ def _element(design: Design) -> ElementType:
 def _row(model: str, design: Design, result: Result, search: Search, area: Area) -> dict[str, Any]:
     from fadiff.costmodel.latency.clock import error_against_rtl
 
-    square, error = None, ""
-    if isinstance(design.hardware, Machine):
-        square = round(float(area.of_machine(Sized(design.hardware, {}))), 4)
-    elif design.hardware is not None and not isinstance(search, MapOptions):
-        square = round(float(area(design.hardware)), 4)
-        error = error_against_rtl(search.latency, design.hardware)
+    hardware, error = design.hardware, ""
+    if hardware is not None and not isinstance(hardware, Machine) and not isinstance(search, MapOptions):
+        error = error_against_rtl(search.latency, hardware)
     return {
         "model": model,
         **design.changes,
-        "area_mm2": square,
+        "area_mm2": None if hardware is None else round(area.of(hardware), 4),
         "edp_uj_cycles": result.edp_uj_cycles,
         "energy_uj": result.energy_uj,
         "latency_cycles": result.latency_cycles,

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import Field
 
-from fadiff.costmodel.nests.machine import FanOut, Memory
+from fadiff.costmodel.nests.machine import FanOut, Machine, Memory
 from fadiff.costmodel.nests.sizes import Sized
 from fadiff.costmodel.target.record import Record
-from fadiff.costmodel.target.target import Prices
+from fadiff.costmodel.target.target import Prices, Target
 
 
 class Area(Record):
@@ -40,6 +40,12 @@ class Area(Record):
         ) / 1024
         array = self.edge * target.side + self.element * target.side**2
         return self.fixed + array + memories + self.dram_byte * target.bandwidth.dram_bytes
+
+    def of(self, hardware: Target | Machine) -> float:
+        """Of a Gemmini, or of another machine."""
+        return float(
+            self.of_machine(Sized(hardware, {})) if isinstance(hardware, Machine) else self(hardware)
+        )
 
     def of_machine(self, sized: Sized) -> Any:
         """Of a machine that need not be a Gemmini, or of many: every memory on chip is a scratchpad."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fadiff.costmodel.nests.machine import Machine, MachineError
-from fadiff.costmodel.nests.sizes import Sized, resized
+from fadiff.costmodel.nests.sizes import resized
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.codesign.area import Area
 
@@ -54,10 +54,6 @@ class Designs(ABC, Generic[Hardware]):
     def made(self, changes: Mapping[str, int]) -> Hardware | None:
         """The base with other sizes; None if there is no such hardware."""
 
-    @abstractmethod
-    def area_of(self, hardware: Hardware) -> float:
-        """In mm^2."""
-
     def hardware(self, design: Sizes) -> Hardware | None:
         """What a design is; None if it cannot exist."""
         if design not in self._known:
@@ -72,7 +68,7 @@ class Designs(ABC, Generic[Hardware]):
         """Area of a design that can exist."""
         hardware = self.hardware(design)
         assert hardware is not None
-        return self.area_of(hardware)
+        return self.area.of(hardware)
 
     @cached_property
     def feasible(self) -> tuple[Sizes, ...]:
@@ -136,10 +132,6 @@ class Gemminis(Designs[Target]):
             return None
         return target if elaborates(target) else None
 
-    def area_of(self, hardware: Target) -> float:
-        """In mm^2."""
-        return float(self.area(hardware))
-
     def by_side(self) -> dict[int, Target]:
         """One design within the area for every array size, the largest first: forms of layers and candidates
         for tiles depend on nothing else."""
@@ -160,7 +152,3 @@ class Machines(Designs[Machine]):
             return resized(self.base, changes)
         except MachineError:
             return None
-
-    def area_of(self, hardware: Machine) -> float:
-        """In mm^2."""
-        return float(self.area.of_machine(Sized(hardware, {})))
