@@ -89,7 +89,8 @@ def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple
             source = before
         if nodes and nodes[0].op in ("Add", "Sub") and program.producer[source].op in WEIGHTED:
             del nodes[0]
-        if nodes and _combined(program, nodes) is not None and affine_of(program, nodes).is_meaning:
+        known = _combined(program, nodes)
+        if nodes and known is not None and known.is_meaning:
             yield value, tuple(nodes)
 
 

@@ -1,8 +1,7 @@
 """Parts of one value that differ in size: means beside deviations, positions beside speeds.
 
-Split, Slice and Concat only move integers, so all parts would have the scale of the largest.
-
-Columns of an output have one scale, too.
+Split, Slice and Concat only move integers, so all parts would have the scale of the largest; so would all
+columns of an output.
 
 Where one product computes them, columns of a small part are multiplied by a power of two in the weights, and
 the part by its inverse, which is no layer but a smaller scale.  Where a Concat joins them for products, a
@@ -59,7 +58,9 @@ def enlarge_parts(file: str, model: onnx.ModelProto, program: Program, samples: 
     """
     parted = [found for node in program.nodes if (found := _parts(program, node)) is not None]
     joins = [node for node in program.nodes if _is_joined_for_products(program, node)]
-    ends = {name: end for name in program.outputs if (end := _end(program, name)) is not None}
+    meant = dict(output_chains(program))
+    found_ends = {name: _end(program, name, meant.get(name, ())) for name in program.outputs}
+    ends = {name: end for name, end in found_ends.items() if end is not None}
     values = [output for found in parted for output in found.columns]
     values += [name for join in joins for name in join.inputs] + [end.value for end in ends.values()]
     axes = {end.value: end.axis for end in ends.values()}
@@ -108,9 +109,9 @@ class _End:
     axis: int
 
 
-def _end(program: Program, output: str) -> _End | None:
-    chains = dict(output_chains(program))
-    value = next(program.activations(chains[output][0])) if output in chains else output
+def _end(program: Program, output: str, meant: Sequence[Node]) -> _End | None:
+    """`meant` nodes say what the output's integers mean."""
+    value = next(program.activations(meant[0])) if meant else output
     states = {state.output for state in program.states}
     writer = program.producer.get(value)
     if writer is None or output in states or (value == output and program.consumers(output)):

@@ -161,9 +161,8 @@ class Certificate:
         placed = problem.placed(partition)
         try:
             cost = problem.cost(problem.schedule(placed))
-        except (
-            ScheduleError
-        ):  # (its mappings were for tensors on chip that had no place, nor time for others)
+        except ScheduleError:
+            # Its mappings were for tensors on chip that had no place, and there was no time for others.
             return False
         worth = value(problem.objective, cost.energy_pj, cost.latency_cycles)
         if self._kept is None or worth < self._kept[0]:

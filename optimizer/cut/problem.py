@@ -250,12 +250,22 @@ class Problem:
         way to run the group `known` already, beats."""
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
-        runs = None if tiles is None else group_runs(self.graph, layers, self.rules.tiling, tiles)
-        floors = self.groups.tile_floors(layers, surroundings, runs)
         alone = self.unfused(layers, surroundings)
         energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
         keep = lower_hull(energy, latency)
-        return self.groups.solve(floors, (energy[keep], latency[keep]), surroundings)
+        return self._at_tiles(layers, tiles, (energy[keep], latency[keep]), surroundings)
+
+    def _at_tiles(
+        self,
+        layers: Layers,
+        tiles: Iterable[GroupTile] | None,
+        beaten: tuple[Floats, Floats],
+        surroundings: Surroundings,
+    ) -> GroupHull:
+        """Hull of a group over tiles (None: all), without what a hull of costs beats already."""
+        runs = None if tiles is None else group_runs(self.graph, layers, self.rules.tiling, tiles)
+        floors = self.groups.tile_floors(layers, surroundings, runs)
+        return self.groups.solve(floors, beaten, surroundings)
 
     def _again(self, way: Way, group: FusionGroup) -> Way:
         """A way with fewer tensors on chip, its members mapped for what they read and write now."""
@@ -265,9 +275,7 @@ class Problem:
         if group.tile is None:
             hull = self.price(PlacedGroup(group.layers, surroundings))
         else:
-            runs = group_runs(self.graph, group.layers, self.rules.tiling, [group.tile])
-            floors = self.groups.tile_floors(group.layers, surroundings, runs)
-            hull = self.groups.solve(floors, EMPTY.costs, surroundings)
+            hull = self._at_tiles(group.layers, [group.tile], EMPTY.costs, surroundings)
         if not len(hull):
             return replace(way, group=group)
         costs = zip(*hull.costs, strict=True)
