@@ -52,5 +52,5 @@ def test_the_last_line_has_figures_and_a_break_fails(monkeypatch, capsys):
 
 def test_what_is_on_chip_while_a_group_leaves_layers_out_is_outside_of_the_space():
     """A layer between the two layers of a group in graph order writes a tensor that waits for the group."""
-    attempt = ATTACKS["schedules"](np.random.default_rng(471))
+    attempt = ATTACKS["schedules"](np.random.default_rng(212))
     assert attempt.outside < 1 and not attempt.breaks
