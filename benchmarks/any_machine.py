@@ -14,8 +14,6 @@ from pathlib import Path
 
 from benchmarks.command import command, listed
 from benchmarks.networks import network
-from fadiff.converter import convert
-from fadiff.converter.ir.graph import Graph
 from fadiff.emitters.timeloop.machines import machine_of
 from fadiff.optimizer.nests.network import MappedNetwork, map_network
 
@@ -32,10 +30,6 @@ def row(name: str, found: MappedNetwork) -> str:
     return f"| {' | '.join([*cells, str(len(best.groups)), f'{saved:.2f}'])} |"
 
 
-def _graph(name: str) -> Graph:
-    return convert(Path(name), calibrate=False).graph if name.endswith(".onnx") else network(name)
-
-
 def main(arguments: list[str]) -> int:
     """Print the table."""
     parser = command("any_machine", __doc__)
@@ -45,7 +39,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     print(f"{HEADER}\n|---|---|{'---:|' * 7}")
     for name in options.networks:
-        graph = _graph(name)
+        graph = network(name)
         for machine in options.machines:
             found = map_network(graph, machine_of(machine), seconds=options.seconds)
             print(row(Path(name).stem, found), flush=True)

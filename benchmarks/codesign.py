@@ -5,7 +5,7 @@ same exact search of every network on what it looks at and a cache of solved lay
 `gradient` without descent: what of its gain the gradients make.  EDP is the geometric mean over the networks.
 
 `--machine eyeriss-like` does the same with a machine that is no Gemmini: entries and fan-outs half and
-double, 2 seconds of search for each network on each design.
+double, `--each` seconds of search (layers alone, by local search) for each network on each design.
 
 Last line per method: the median of the seeds over the best median of sweep, random and bayesian.
 """
@@ -50,7 +50,6 @@ VALUES = {
 }
 DRAM_BYTE = 0.05
 """mm^2 per byte and cycle of DRAM: an assumption, so that bandwidth is not free."""
-EACH = MapOptions(method="local", fusion=False, time_budget=2.0)
 BASELINES = ("sweep", "random", "bayesian")
 
 
@@ -62,6 +61,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--methods", type=listed, default=",".join(SEARCHES))
     parser.add_argument("--area", type=float, default=2.0, help="mm^2")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each run")
+    parser.add_argument("--each", type=float, default=1.0, help="of those, for each network on a machine")
     parser.add_argument("--seeds", type=int, default=3)
     add_profile(parser, "hw")
     add_out(parser)
@@ -84,7 +84,8 @@ def main(arguments: list[str]) -> int:
             with tempfile.TemporaryDirectory() as folder, SolvedLayers(Path(folder) / "layers") as solved:
                 run: Scorer[Any]
                 if isinstance(designs, Machines):
-                    run = MachineScorer(named, designs, EACH, options.seconds, clock=time.process_time)
+                    each = MapOptions(method="local", fusion=False, time_budget=options.each)
+                    run = MachineScorer(named, designs, each, options.seconds, clock=time.process_time)
                 else:
                     graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
                     settings = Settings(profile=options.profile)

@@ -1,7 +1,10 @@
-"""The networks of Table 1 by the names the command line uses."""
+"""Networks by the names the command line uses: those of Table 1, layer graphs of `samples`, ONNX files."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fadiff.converter import convert
 from fadiff.converter.ir.graph import Graph
 from fadiff.errors import InputError
 from fadiff.samples.graphs import graph_of
@@ -18,11 +21,13 @@ TABLE1: dict[str, tuple[str, dict[str, int]]] = {
 
 
 def network(name: str) -> Graph:
-    """A network of the table, or any other that `samples` knows.
+    """A network of the table, any other that `samples` knows, or that of a file NAME.onnx.
 
     Raises:
         InputError: `samples` knows no such network.
     """
+    if name.endswith(".onnx"):
+        return convert(Path(name), calibrate=False).graph
     sample, options = TABLE1.get(name, (name, {}))
     try:
         return graph_of(sample, **options)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
 from benchmarks.command import add_out, command
-from benchmarks.timeloop_counts import Counts, LevelLoops, Workload, count
-from fadiff.costmodel.count.timeloop_counts import cycles_at
-from fadiff.costmodel.target.target import Target, load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.nests.count import Nests
+from fadiff.costmodel.nests.machine import DATA_SPACES, OPERANDS, FanOut, Machine, Memory
+from fadiff.costmodel.nests.mapping import Mappings
+from fadiff.costmodel.nests.workload import Workload
+from fadiff.costmodel.target.target import load_target
 from fadiff.errors import InputError
 
-TENSORS = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
 KINDS = ("reads", "fills", "updates")
+LETTERS = "NKCPQRS"
+RENAMED = {"dwconv": {"K": "G"}, "bmm": {"N": "G"}}
+"""Where a letter of the table indexes all three operands."""
+MEMORIES = ("L3", "L2", "L1", "L0")
+LEVELS = ("L3_temporal", "L2_temporal", "L2_spatial", "L1_temporal", "L1_spatial", "L0_temporal")
+"""From the outermost in: loops in space stand below their memory."""
 
 
 def main(arguments: list[str]) -> int:
@@ -69,81 +81,64 @@ class RowScore(NamedTuple):
 
 def score(row: Mapping[str, str]) -> RowScore:
     """Count one mapping and pair it with what Timeloop found."""
-    counts = count(workload_of(row), levels_of(row))
-    target, is_flat = target_of(row["arch"])
+    nests = nests_of(row)
     pairs = [
-        (getattr(ours, kind), int(row[f"{level}_{TENSORS[tensor]}_{kind}_per_inst"]))
-        for level, tensors in counts.by_level.items()
-        for tensor, ours in tensors.items()
+        (int(getattr(ours, kind)[0]), int(row[f"{level}_{DATA_SPACES[operand]}_{kind}_per_inst"]))
+        for memory, level in enumerate(MEMORIES)
+        for operand in OPERANDS
+        if (ours := nests.accesses(operand, memory)) is not None
         for kind in KINDS
     ]
-    cycles = (latency(counts, target, is_flat), int(row["cycles"]))
-    return RowScore(pairs, cycles, (picojoules(counts, target), float(row["energy_pJ"])))
+    cycles = (int(nests.cycles[0]), int(row["cycles"]))
+    return RowScore(pairs, cycles, (float(nests.energy[0]), float(row["energy_pJ"])))
 
 
-def workload_of(row: Mapping[str, str]) -> Workload:
-    """The problem of a row: `dwconv` inputs follow K, `bmm` weights follow N."""
-    channel = "K" if row["shape"] == "dwconv" else "C"
-    weights: tuple[str, ...] = ("N",) if row["shape"] == "bmm" else ()
-    height = (("R", int(row["Hdilation"])), ("P", int(row["Hstride"])))
-    width = (("S", int(row["Wdilation"])), ("Q", int(row["Wstride"])))
-    return Workload(
-        {d: int(row[d]) for d in "NKCPQRS"},
-        {
-            "W": tuple(((d, 1),) for d in (*weights, "K", "C", "R", "S")),
-            "I": ((("N", 1),), ((channel, 1),), height, width),
-            "O": tuple(((d, 1),) for d in "NKPQ"),
-        },
-    )
+def nests_of(row: Mapping[str, str]) -> Nests:
+    """The mapping of a row.
+
+    Raises:
+        ValueError: its factors do not multiply to a bound.
+    """
+    renamed = dict(zip(LETTERS, LETTERS, strict=True)) | RENAMED.get(row["shape"], {})
+    sizes = {renamed[letter]: int(row[letter]) for letter in LETTERS if int(row[letter]) > 1}
+    stride, dilation = ((int(row[f"H{what}"]), int(row[f"W{what}"])) for what in ("stride", "dilation"))
+    workload = Workload(Dims(**sizes), stride, dilation)
+    levels = [_factors(row[column]) for column in LEVELS]
+    for letter in LETTERS:
+        if (product := math.prod(level[letter] for level in levels)) != int(row[letter]):
+            raise ValueError(f"factors of {letter} multiply to {product}, not {row[letter]}")
+    active = [letter for dim in workload.active for letter in LETTERS if renamed[letter] == dim]
+    factors = np.array([[[level[letter] for letter in active] for level in levels]], dtype=np.int64)
+    walked = (row[f"{level}_perm_inner_to_outer"] for level in MEMORIES)
+    orders = [[active.index(letter) for letter in order if letter in active] for order in walked]
+    machine = machine_of(row["arch"])
+    keeps = tuple(memory.keeps for memory in machine.memories)
+    return Nests(machine, workload, Mappings(factors, np.array([orders], dtype=np.int64), keeps))
 
 
-def levels_of(row: Mapping[str, str]) -> list[LevelLoops]:
-    """The nest of a row, L0 to L3."""
-    none = dict.fromkeys("NKCPQRS", 1)
-    return [
-        LevelLoops(
-            factors(row[f"L{level}_spatial"]) if level in (1, 2) else none,
-            factors(row[f"L{level}_temporal"]),
-            row[f"L{level}_perm_inner_to_outer"],
-        )
-        for level in range(4)
-    ]
-
-
-def factors(text: str) -> dict[str, int]:
+def _factors(text: str) -> dict[str, int]:
     """`N=1 K=4 ...` as numbers."""
     return {part.split("=")[0]: int(part.split("=")[1]) for part in text.split()}
 
 
-def target_of(arch: str) -> tuple[Target, bool]:
-    """The target an architecture name stands for, and whether its accumulator is one shared buffer."""
+@cache
+def machine_of(arch: str) -> Machine:
+    """The Gemmini that an architecture name stands for; `..._flat` has one accumulator for all columns."""
     name = arch.removesuffix("_flat")
-    return load_target(name.replace("_", "-")), name != arch
+    target = load_target(name.replace("_", "-"))
+    columns = 1 if name == arch else target.side
+    words = columns * target.bandwidth.accumulator_words_per_column
 
+    def memory(name: str, keeps: str, pj: float, bandwidth: float = math.inf) -> Memory:
+        kept = frozenset(operand for operand in OPERANDS if operand in keeps)
+        return Memory(name, kept, shared_bandwidth=bandwidth, read_pj=pj, write_pj=pj, update_pj=pj)
 
-def latency(counts: Counts, target: Target, is_flat: bool) -> int:
-    """Roofline over the levels, bandwidths per instance."""
-    columns = target.bandwidth.accumulator_words_per_column
-    bandwidth = {
-        "L1": columns * target.side if is_flat else columns,
-        "L2": target.scratchpad_bytes_per_cycle,
-        "L3": target.bandwidth.dram_bytes,
-    }
-    cycles = [counts.compute_cycles]
-    for level, words_per_cycle in bandwidth.items():
-        cycles.append(cycles_at(counts.by_level[level].values(), counts.compute_cycles, words_per_cycle))
-    return max(cycles)
-
-
-def picojoules(counts: Counts, target: Target) -> float:
-    """Accesses times energy per word, plus the multiply-accumulates."""
-    price = {
-        "L0": target.energy.register_byte,
-        "L1": target.accumulator_word_pj,
-        "L2": target.scratchpad_byte_pj,
-        "L3": target.energy.dram_byte,
-    }
-    total = counts.macs * target.energy.mac
-    for level, tensors in counts.by_level.items():
-        total += price[level] * sum(c.total for c in tensors.values())
-    return total
+    levels = (
+        memory("DRAM", "WIO", target.energy.dram_byte, target.bandwidth.dram_bytes),
+        memory("Scratchpad", "WI", target.scratchpad_byte_pj, target.scratchpad_bytes_per_cycle),
+        FanOut("columns", "X", target.side),
+        memory("Accumulator", "O", target.accumulator_word_pj, words),
+        FanOut("rows", "Y", target.side),
+        memory("Registers", "W", target.energy.register_byte),
+    )
+    return Machine(arch, levels, target.energy.mac)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -58,15 +59,26 @@ class MapOptions:
     seed: int = 0
 
     def search(
-        self, graph: Graph, machine: Machine, progress: Callable[[str], None] = lambda text: None
+        self,
+        graph: Graph,
+        machine: Machine,
+        progress: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> MappedNetwork:
-        """Map a network onto a machine.
+        """Map a network onto a machine; its time is that of `clock`.
 
         Raises:
             MachineError: a layer that fits at no tile size.
             ImportError: the method needs an extra that is not installed.
         """
-        method = method_of(self.method)
         return map_network(
-            graph, machine, self.objective, self.time_budget, self.seed, self.fusion, method, progress
+            graph,
+            machine,
+            self.objective,
+            self.time_budget,
+            self.seed,
+            self.fusion,
+            method_of(self.method),
+            progress,
+            clock,
         )

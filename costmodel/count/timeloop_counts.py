@@ -1,6 +1,6 @@
 """What Timeloop counts otherwise than Gemmini: tiles that keep what they share, cycles of a level.
 
-(benchmarks/timeloop_counts.py counts any loop nest of perfect factors by these rules.)
+(costmodel/nests/count.py counts any loop nest of perfect factors by these rules.)
 """
 
 from __future__ import annotations

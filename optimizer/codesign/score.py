@@ -223,7 +223,10 @@ class MachineScorer(Scorer[Machine]):
 
     def costs(self, hardware: Machine) -> dict[str, Cost]:
         """By `map_network`."""
-        found = {name: self.options.search(graph, hardware).best for name, graph in self.graphs.items()}
+        found = {
+            name: self.options.search(graph, hardware, clock=self._clock).best
+            for name, graph in self.graphs.items()
+        }
         return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
 
     def relaxed(self) -> Relaxed[Any]:

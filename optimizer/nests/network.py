@@ -122,13 +122,15 @@ def map_network(
     fusion: bool = True,
     method: Method = auto,
     progress: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> MappedNetwork:
-    """The best mapping found of every distinct layer, and the best cut into fused groups; `seconds` for all.
+    """The best mapping found of every distinct layer, and the best cut into fused groups; `seconds` of
+    `clock` for all.
 
     Raises:
         MachineError: a layer that fits at no tile size.
     """
-    search = _Search(graph, machine, objective, seconds, seed, method, progress)
+    search = _Search(graph, machine, objective, seconds, seed, method, progress, clock)
     if not fusion:
         search.groups.clear()
     search.settle(search.alone.values(), ALONE if search.groups else 1.0)
@@ -148,10 +150,11 @@ class _Search:
         seed: int,
         method: Method,
         progress: Callable[[str], None],
+        clock: Callable[[], float],
     ) -> None:
         self.graph, self.machine, self.objective = graph, machine, objective
         self.seconds, self.seed, self.method, self.progress = seconds, seed, method, progress
-        self.began = time.monotonic()
+        self.clock, self.began = clock, clock()
         self.alone = {layer.name: Run(Workload.of(layer)) for layer in graph.tensor_core_layers}
         self.groups = groups_of(graph, machine)
         self.tiles: dict[Layers, list[FusedGroup]] = {}
@@ -164,7 +167,7 @@ class _Search:
     @property
     def used(self) -> float:
         """Of the time budget."""
-        return 0.0 if self.seconds is None else (time.monotonic() - self.began) / self.seconds
+        return 0.0 if self.seconds is None else (self.clock() - self.began) / self.seconds
 
     def settle(self, runs: Iterable[Run], until: float) -> None:
         """Search runs in full, up to a share of the time budget, of which each has as much."""
@@ -180,7 +183,7 @@ class _Search:
     def _search(self, run: Run, method: Method, seconds: float | None) -> None:
         """Raises MachineError if nothing fits."""
         search = LayerSearch(
-            run.on(self.machine), run.workload, self.objective, seconds, self.seed, all_worth=True
+            run.on(self.machine), run.workload, self.objective, seconds, self.seed, self.clock, all_worth=True
         )
         method(search)
         fronts = [search.worth(), *([self.fronts[run]] if run in self.fronts else [])]

@@ -1,48 +1,69 @@
-"""Profile dosa counts like Timeloop; the general counter is checked against known answers of the binary."""
+"""Profile dosa counts like Timeloop; counts of machines are checked against known answers of the binary."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.timeloop_counts import LevelLoops, Workload, count
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.dims import Dims
 from fadiff.costmodel.count.nest import LoopNest, layer_traffic
 from fadiff.costmodel.count.sliding_window import sliding_input_words
 from fadiff.costmodel.count.timeloop_counts import Count, Loop, cycles_at, words_entering
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.nests.count import Nests
+from fadiff.costmodel.nests.machine import OPERANDS
+from fadiff.costmodel.nests.mapping import Mappings
+from fadiff.costmodel.nests.workload import Workload
 from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.timeloop.machines import machine_of
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
-ONES = dict.fromkeys("NKCPQRS", 1)
-CONV = Workload(
-    {"N": 1, "K": 32, "C": 32, "P": 8, "Q": 1, "R": 1, "S": 1},
-    {
-        "W": tuple(((d, 1),) for d in "KCRS"),
-        "I": ((("N", 1),), (("C", 1),), (("R", 1), ("P", 1)), (("S", 1), ("Q", 1))),
-        "O": tuple(((d, 1),) for d in "NKPQ"),
-    },
-)
+NEST = machine_of("gemmini-small-nest")
+MEMORIES = ("L3", "L2", "L1", "L0")
+
+
+def nests(workload, factors, orders):
+    """`factors` of L3, L2, columns, L1, rows, L0 and `orders` of L3 to L0, innermost first, by dimension."""
+    active = workload.active
+    rows = [[level.get(d, 1) for d in active] for level in factors]
+    walked = [[active.index(d) for d in order if d in active] for order in orders]
+    keeps = tuple(memory.keeps for memory in NEST.memories)
+    return Nests(NEST, workload, Mappings(np.array([rows]), np.array([walked]), keeps))
+
+
+def counts_of(found):
+    """By memory and operand."""
+    counts = {
+        (level, operand): found.accesses(operand, at)
+        for at, level in enumerate(MEMORIES)
+        for operand in OPERANDS
+    }
+    return {
+        key: Count(*(int(x[0]) for x in (c.instances, c.reads, c.fills, c.updates)))
+        for key, c in counts.items()
+        if c is not None
+    }
 
 
 def test_known_answer():
     """Printed by timeloop-model for a 32 x 32 x 8 product on gemmini-small (SMALL's energy table)."""
-    levels = [
-        LevelLoops(ONES, ONES, "NKCPQRS"),
-        LevelLoops({**ONES, "C": 16}, {**ONES, "P": 4}, "NKCPQRS"),
-        LevelLoops({**ONES, "K": 16}, {**ONES, "P": 2}, "NKCPQRS"),
-        LevelLoops(ONES, {**ONES, "K": 2, "C": 2}, "CKNPQRS"),
-    ]
-    counts = count(CONV, levels)
-    assert counts.by_level["L0"]["W"] == Count(256, 32, 4, 0)
-    assert counts.by_level["L1"]["O"] == Count(16, 16, 16, 32)
-    assert counts.by_level["L2"]["W"] == Count(1, 1024, 1024, 0)
-    assert counts.by_level["L2"]["I"] == Count(1, 512, 512, 0)
-    assert counts.by_level["L3"]["W"] == Count(1, 1024, 0, 0)
-    assert counts.by_level["L3"]["I"] == Count(1, 512, 0, 0)
-    assert counts.by_level["L3"]["O"] == Count(1, 256, 0, 512)
+    found = nests(
+        Workload(Dims(K=32, C=32, P=8)),
+        [{"K": 2, "C": 2}, {"P": 2}, {"K": 16}, {"P": 4}, {"C": 16}, {}],
+        ["CKP", "CKP", "CKP", "CKP"],
+    )
+    assert counts_of(found) == {
+        ("L0", "W"): Count(256, 32, 4, 0),
+        ("L1", "O"): Count(16, 16, 16, 32),
+        ("L2", "W"): Count(1, 1024, 1024, 0),
+        ("L2", "I"): Count(1, 512, 512, 0),
+        ("L3", "W"): Count(1, 1024, 0, 0),
+        ("L3", "I"): Count(1, 512, 0, 0),
+        ("L3", "O"): Count(1, 256, 0, 512),
+    }
 
 
 @pytest.mark.parametrize("bandwidth, cycles", [(2, 250), (3, 167), (5, 100), (8, 100)])
@@ -50,11 +71,6 @@ def test_a_level_that_is_too_slow_takes_its_words_over_its_bandwidth(bandwidth, 
     """500 words in 100 cycles of compute: 250, 166.7 and 100 cycles of transfers."""
     counts = [Count(1, 200, 100, 0), Count(1, 100, 0, 100)]
     assert cycles_at(counts, 100, bandwidth) == cycles
-
-
-def test_factors_must_multiply_to_the_bounds():
-    with pytest.raises(ValueError, match="factors of K multiply to 1, not 32"):
-        count(CONV, [LevelLoops(ONES, ONES, "NKCPQRS")] * 4)
 
 
 @given(tile=st.integers(1, 6), step=st.integers(0, 8), trips=st.integers(1, 6))
@@ -71,35 +87,12 @@ def test_releases_before_2025_forget_the_overlap(loops):
 
 
 def timeloop_of(shape, mapping):
-    """The same nest in the general counter: G is a dimension like any other."""
+    """The same nest by the rules for any machine."""
     h, w = shape.height, shape.width
-    workload = Workload(
-        {d: shape.dims[d] for d in DIMS},
-        {
-            "W": tuple(((d, 1),) for d in "GKCRS"),
-            "I": (
-                (("G", 1),),
-                (("N", 1),),
-                (("C", 1),),
-                (("R", h.dilation), ("P", h.stride)),
-                (("S", w.dilation), ("Q", w.stride)),
-            ),
-            "O": tuple(((d, 1),) for d in "GNKPQ"),
-        },
-    )
-    ones = dict.fromkeys(DIMS, 1)
-    spatial = (ones, mapping.rows.as_dict(), mapping.cols.as_dict(), ones)
-    return count(
-        workload,
-        [
-            LevelLoops(
-                spatial[i],
-                mapping.trips(level, shape.dims).as_dict(),
-                "".join(reversed(mapping.order(level))),
-            )
-            for i, level in enumerate(("L0", "L1", "L2", "L3"))
-        ],
-    )
+    workload = Workload(shape.dims, (h.stride, w.stride), (h.dilation, w.dilation))
+    trips = [mapping.trips(level, shape.dims).as_dict() for level in MEMORIES]
+    factors = [*trips[:2], mapping.cols.as_dict(), trips[2], mapping.rows.as_dict(), trips[3]]
+    return nests(workload, factors, [tuple(reversed(mapping.order(level))) for level in MEMORIES])
 
 
 @settings(max_examples=200, deadline=None)
@@ -108,17 +101,16 @@ def test_profile_dosa_is_timeloop(data):
     shape = data.draw(layer_shapes())
     mapping = data.draw(mappings(shape, divisor=True))
     traffic = layer_traffic(shape, mapping, whole(shape.dims), SMALL, "dosa", sliding_window=True)
-    counts = timeloop_of(shape, mapping)
+    found = timeloop_of(shape, mapping)
     words = {}
     for move in traffic.moves:
         operand = "O" if move.role == "psum" else move.role
         size = 4 if move.memory == "accumulator" else 1
         key = (move.level, operand)
         words[key] = words.get(key, 0) + move.bytes // size
-    for level, tensors in counts.by_level.items():
-        for operand, theirs in tensors.items():
-            assert words.get((level, operand), 0) == theirs.total, (level, operand)
-    assert traffic.compute_cycles == counts.compute_cycles
+    for key, theirs in counts_of(found).items():
+        assert words.get(key, 0) == theirs.total, key
+    assert traffic.compute_cycles == found.compute_cycles[0]
 
 
 def test_sliding_window_keeps_the_halo():
