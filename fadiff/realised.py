@@ -79,7 +79,8 @@ class Realiser:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
         Layers that compute other integers are judged all together; where they cost anything that a verdict
-        looks at more than `MOST_LOST_DB`, one after the other, those that gain most cycles first.
+        looks at more than `MOST_LOST_DB`, one after the other, those that gain most cycles first, and those
+        that cost too much once more beside all that did not: near the limit much is chance.
         """
         conversion = self.conversion
         if not search.is_executed or not conversion.graph.inputs:
@@ -114,7 +115,9 @@ class Realiser:
         if gained >= -MOST_LOST_DB:
             return found, [note], ()
         kept, last, best = list[str](), 0.0, graph
-        for name in names[:MOST_TRIED]:
+        for name in 2 * names[:MOST_TRIED]:  # what cost too much beside few others is tried beside all
+            if name in kept:
+                continue
             found, gained = realised([*kept, name])
             if gained >= -MOST_LOST_DB:
                 kept, last, best = [*kept, name], gained, found

@@ -30,6 +30,8 @@ LEAST_GAIN = 0.001
 """Of the objective, by every pipeline: less would not be worth the longer program."""
 MOST_GROUPS = 3
 """That become one group."""
+MOST_PARTS = 16
+"""Group tiles of channels."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +147,10 @@ class _Search:
         for some in groups_per_tile(self.graph, layers):
             if some is not None:
                 yield FusionGroup(layers, GroupTile(n, p, q, some), pipelined=True)
-        channels = shared_channels(self.graph, layers)
-        for some in shares(channels):
-            if channels % some == 0 == some % self.schedule.target.side:  # every weight is of one tile
-                yield FusionGroup(layers, GroupTile(n, p, q, K=some), pipelined=True)
+        channels, side = shared_channels(self.graph, layers), self.schedule.target.side
+        for parts in range(2, MOST_PARTS + 1):
+            if channels % (parts * side) == 0:  # every weight is of one tile
+                yield FusionGroup(layers, GroupTile(n, p, q, K=channels // parts), pipelined=True)
         tiles = [GroupTile(1, p, q)] if n > 1 else []
         tiles += [GroupTile(n, h, q) for h in shares(p)] or [GroupTile(n, p, w) for w in shares(q)]
         weights = frozenset(

@@ -2,6 +2,8 @@
 
 Pixels of a row lie next to each other, so as many as the stride are one pixel of as many times the channels,
 where the stride is one: nothing moves.  Weights get zeros where a window begins or ends amid such a pixel.
+Where windows do not overlap along the height either (patches), every line of them is an image of its own, so
+that no stride is left: the loop unit of convolutions has only one for both axes.
 """
 
 from __future__ import annotations
@@ -52,4 +54,19 @@ def with_merged_columns(graph: Graph, layer: Layer, target: Target) -> Realised 
         stride=(layer.stride[0], 1),
         pads=(top, first, bottom, last),
     )
+    if (d.N, layer.stride[0], height) == (1, d.R, d.P * d.R) and not (top or bottom):
+        convolution = _line_by_line(convolution)
     return Realised("convolution of merged columns", (layer.name,), (convolution,), (changed,))
+
+
+def _line_by_line(patches: TensorCoreLayer) -> TensorCoreLayer:
+    """The same with every line of windows, which adjoin, as an image."""
+    d, (_, _, h, w, c), (_, _, p, q, k) = patches.dims, patches.input.strides, patches.output.strides
+    return replace(
+        patches,
+        dims=replace(d, N=d.P, P=1),
+        input=replace(patches.input, strides=(0, d.R * h, h, w, c)),
+        output=replace(patches.output, strides=(0, p, p, q, k)),
+        input_size=(d.R, patches.input_size[1]),
+        stride=(1, 1),
+    )

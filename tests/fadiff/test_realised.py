@@ -11,8 +11,10 @@ from onnx import TensorProto, helper
 
 import fadiff
 from fadiff.console import Console
+from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.target.target import load_target
-from fadiff.realised import Realiser
+from fadiff.optimizer.realise.choice import Quicker
+from fadiff.realised import Realiser, _candidates
 from fadiff.search import SearchOptions
 
 ROWS, WIDTH = 80, 96
@@ -20,7 +22,7 @@ ROWS, WIDTH = 80, 96
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """x + softmax(norm(x) norm(x)^T) norm(x), with samples beside it."""
+    """norm(x + softmax(norm(x) norm(x)^T) norm(x)), with samples beside it."""
     numbers = np.random.default_rng(0)
     names = {"g": numbers.normal(1, 0.2, WIDTH), "b": numbers.normal(0, 0.2, WIDTH), "s": np.array([0.05])}
     nodes = [
@@ -30,7 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         helper.make_node("Mul", ["m", "s"], ["scores"]),
         helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
         helper.make_node("MatMul", ["p", "n"], ["c"]),
-        helper.make_node("Add", ["x", "c"], ["y"]),
+        helper.make_node("Add", ["x", "c"], ["sum"]),
+        helper.make_node("LayerNormalization", ["sum", "g", "b"], ["y"], axis=-1),
     ]
     value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (ROWS, WIDTH)) for n in "xy"]
     constants = [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in names.items()]
@@ -57,7 +60,7 @@ def test_what_costs_accuracy_stays_on_the_core(model: Path, monkeypatch: pytest.
     monkeypatch.setattr("fadiff.realised.MOST_LOST_DB", -100.0)  # every layer loses too much then
     kept = Realiser(conversion, Console(verbosity=-1))(target, SearchOptions())
     assert kept.graph is conversion.graph
-    assert kept.conversion.notes[-1].endswith("so 0 of 2: +0.0 dB")
+    assert kept.conversion.notes[-1].endswith("so 0 of 3: +0.0 dB")
     assert {record.why for record in kept.records} == {"less accurate"}
 
 
@@ -70,3 +73,22 @@ def test_one_operator_that_costs_accuracy_leaves_the_other(
     found = Realiser(conversion, Console(verbosity=-1))(target, SearchOptions())
     kinds = {layer.op for layer in found.graph.layers}
     assert {"moments", "softmax"} <= kinds and "exponentials" not in kinds
+
+
+def test_what_costs_accuracy_by_itself_is_tried_again_beside_others(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses that are chance: the first one alone, the second with the third, all together."""
+    conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
+    names = _candidates(conversion.graph, target, Quicker(target))
+
+    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
+        before = {layer.name: layer.op for layer in conversion.graph.layers}
+        ops = {layer.name: layer.op for layer in graph.layers}
+        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
+        return {"y": -1.0 if changed in ((0,), (1, 2), (0, 1, 2)) else 0.0}
+
+    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    found = Realiser(conversion, Console(verbosity=-1))(target, SearchOptions())
+    assert found.conversion.notes[-1].endswith("so 2 of 3: +0.0 dB")
+    assert [record.layer for record in found.records if record.why == "less accurate"] == names[2:]

@@ -63,6 +63,15 @@ def test_a_table_hides_the_next_weights_where_all_of_them_have_no_room(tmp_path)
     assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0
 
 
+def test_channels_fall_into_any_number_of_parts(tmp_path):
+    """45 blocks of channels: no half, quarter or eighth of them is whole blocks."""
+    before = issued("16x256 fc720 gelu", tmp_path, "latency")
+    after = with_pipelines(before, replace(EXACT, objective="latency"))
+    [group] = pipelined(after)
+    assert group.tile is not None and group.tile.K == 240
+    check(Case(after))
+
+
 @pytest.mark.parametrize("objective", ["edp", "latency", "energy"])
 @pytest.mark.parametrize(
     "program", [TABLE, "32x64 fc256 gelu fc64 +0", "24x14x14 c96k1 sig dw3 sig c24k1 +0"]

@@ -226,6 +226,15 @@ def test_same_bits_and_predicted_bytes(name: str, side: int) -> None:
         assert layer.op != "max_pool" or len(schedule.group_of[layer.name].layers) > 1
 
 
+def test_lines_of_patches_are_images_of_a_convolution_without_a_stride() -> None:
+    """What the loop unit of convolutions, which has one stride for both axes, can run."""
+    graph, target = convolution((32, 32, 3), 20, 8, 8, 0), target_of(16)
+    realised = realised_graph(graph, target, EXACT, Quicker(target))
+    [layer] = realised.tensor_core_layers
+    assert (layer.dims, layer.stride) == (Dims(N=4, K=20, C=24, P=1, Q=4, R=8, S=1), (1, 1))
+    assert optimize(realised, target, method="exact").schedule.mappings["conv"].issue == "loop_conv_ws"
+
+
 def test_what_has_no_other_form_stays() -> None:
     """Windows that the store path cannot pool, sums of floats, products of whole tensors, factors of rows."""
     wide = pool((1, 9, 9, 8), square(5, 2), (3, 3))
