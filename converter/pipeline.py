@@ -153,6 +153,7 @@ def convert(
     quantize: QuantizeMode = "auto",
     calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
     dims: Mapping[str, int] | None = None,
+    context: int | None = None,
     cut: Cut = _WHOLE,
     states: Sequence[State] = (),
     guess_states: bool = True,
@@ -177,6 +178,8 @@ def convert(
         calibration: .npz file or samples (one mapping of input name to array each; a generator will do); by
             default FILE.calibration.npz beside the model, else seeded random numbers with a warning.
         dims: sizes of symbolic dimensions.
+        context: rows of caches that grow from run to run in the file: they get a fixed size, are states, and
+            an input `cache_position` says where new rows are written (converter/read/growing.py).
         cut: tensors to take as inputs and outputs.
         states: outputs that are inputs of the next run, by the names in the file; with such a model,
             calibration samples are consecutive steps and need no arrays for states.
@@ -205,7 +208,8 @@ def convert(
     warnings: list[str] = []
     progress(f"reading {path.name}")
     data = CalibrationData(path, calibration, states, guess_states)
-    model, weights = load_model(path, dims or {}, cut, data.names)
+    model, weights, caches = load_model(path, dims or {}, cut, data.names, context)
+    data.named = states or caches
     if drawn_names := drawn_weights(model):
         warnings.append(
             f"the file has sizes of weights and no numbers ({drawn_names}): they are drawn; layers, schedule "

@@ -28,6 +28,7 @@ class ModelKeywords(TypedDict, total=False):
     calibration: str | Path | Batches | None
     test_inputs: str | Path | None
     dims: Mapping[str, int]
+    context: int | None
     inputs: Sequence[str]
     outputs: Sequence[str]
     states: Mapping[str, str] | Sequence[tuple[str, str]]

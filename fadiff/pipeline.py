@@ -45,6 +45,8 @@ class ModelOptions:
     empty tuple: none, whatever lies beside the model."""
     test_inputs: str | Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    context: int | None = None
+    """Rows that caches which grow from run to run get; None: they stay as they are."""
     inputs: Sequence[str] = ()
     """Tensors that become the model's inputs, whatever comes before them; none: the file's."""
     outputs: Sequence[str] = ()
@@ -268,6 +270,7 @@ def convert_with(
         quantize=reading.quantize,
         calibration=given,
         dims=reading.dims,
+        context=reading.context,
         cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
         states=[State(*pair) for pair in _pairs(reading.states)],
         guess_states=reading.guess_states,

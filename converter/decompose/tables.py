@@ -50,10 +50,10 @@ def tabulate(model: onnx.ModelProto, program: Program, samples: Samples) -> tupl
         tables = {end: table for end in ends if (table := _table(model, program, source, end)) is not None}
         if not ends or len(tables) < len(ends):
             continue
-        if sum(table.size for table in tables.values()) > _MOST_BYTES:
+        if sum(table.size for table, _ in tables.values()) > _MOST_BYTES:
             continue
-        for end, table in tables.items():
-            _replace(model, program, source, end, table, fresh)
+        for end, (rows, axis) in tables.items():
+            _replace(model, program, source, end, rows, axis, fresh)
         done.append(f"{source.name} (0 to {source.rows - 1})")
     return tuple(done)
 
@@ -100,8 +100,10 @@ def _ends(program: Program, source: _Source) -> list[str]:
     ]
 
 
-def _table(model: onnx.ModelProto, program: Program, source: _Source, end: str) -> np.ndarray | None:
-    """The value for every integer; None where it is no row for each of them.
+def _table(
+    model: onnx.ModelProto, program: Program, source: _Source, end: str
+) -> tuple[np.ndarray, int] | None:
+    """The value for every integer, and the axis that they stand along; None where it is no row for each.
 
     For an input of one number a table [rows, all elements]; of several, which must stand along one axis of
     the value, the value with that axis as long as the table.
@@ -128,11 +130,11 @@ def _table(model: onnx.ModelProto, program: Program, source: _Source, end: str) 
     if not np.all(np.isfinite(filled)) or np.abs(filled).max(initial=0) > _SENTINEL:
         return None
     if not axes:
-        return filled.reshape(source.rows, -1)
+        return filled.reshape(source.rows, -1), 0
     for axis in axes:
         table = np.moveaxis(np.take(filled, 0, axis + 1), 0, axis)
         if all(np.array_equal(np.take(table, d, axis), e) for d, e in zip(drawn, expected, strict=True)):
-            return np.asarray(table)
+            return np.asarray(table), axis
     return None
 
 
@@ -142,6 +144,7 @@ def _replace(
     source: _Source,
     end: str,
     table: np.ndarray,
+    axis: int,
     fresh: FreshNames,
 ) -> None:
     graph = model.graph
@@ -150,7 +153,6 @@ def _replace(
     nodes = Nodes(node.name, program.producer[end].version, fresh)
     count, sizes = int(np.prod(program.shapes[source.name])), program.shapes[end]
     flat = nodes.reshape(source.name, [count])
-    axis = 0 if count == 1 else next(i for i, size in enumerate(sizes) if table.shape[i] != size)
     rows = nodes.op(
         "Gather", nodes.constant(table.astype(np.float32), "table"), flat, axis=axis, label="table"
     )

@@ -14,10 +14,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_model
 
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.states import State
 from fadiff.converter.ir.stored import StoredWeights, store_weights
 from fadiff.converter.printable import free_name, printable
 from fadiff.converter.read.cut import Cut, cut_model, read_by
-from fadiff.converter.read.dimensions import pin_dimensions
+from fadiff.converter.read.dimensions import check_names, pin_dimensions
+from fadiff.converter.read.growing import fix_caches
 from fadiff.converter.read.slim import slim_content
 from fadiff.converter.read.validate import check_model, check_sizes
 from fadiff.converter.read.workloads import draw_weights
@@ -30,11 +32,16 @@ _WHOLE = Cut()
 
 
 def load_model(
-    path: Path, dims: Mapping[str, int], cut: Cut = _WHOLE, given: Collection[str] = ()
-) -> tuple[onnx.ModelProto, StoredWeights]:
+    path: Path,
+    dims: Mapping[str, int],
+    cut: Cut = _WHOLE,
+    given: Collection[str] = (),
+    context: int | None = None,
+) -> tuple[onnx.ModelProto, StoredWeights, tuple[State, ...]]:
     """The model with its external data inlined and every input dimension a number.
 
-    Large weights of a large model stay where they are: these are inputs of the graph, and come second.
+    Large weights of a large model stay where they are: these are inputs of the graph, and come second; third
+    are caches that `context` gave a fixed size.
 
     Args:
         path: the .onnx file.
@@ -42,6 +49,7 @@ def load_model(
             of integer inputs with one element (a sampling rate that an If asks for), by input.
         cut: tensors that become inputs and outputs.
         given: inputs that there is data for: no weights (converter/read/workloads.py).
+        context: rows of caches that grow in the file (converter/read/growing.py).
 
     Raises:
         ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other, external data
@@ -53,10 +61,14 @@ def load_model(
         dims = cut_model(path, model, cut, dims)
     weights = store_weights(path, model)
     _load_external_data(path, model)
+    caches: tuple[State, ...] = ()
+    if context is not None:
+        check_names(path, model, dims)
+        model, dims, caches = fix_caches(path, model, dims, context, compare=not weights)
     pin_dimensions(path, model, dims)
     model = onnx.inliner.inline_local_functions(model) if model.functions else model
     check_sizes(path, model)
-    return model, weights
+    return model, weights, caches
 
 
 def named_model(path: Path, given: Collection[str] = ()) -> onnx.ModelProto:

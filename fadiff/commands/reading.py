@@ -120,6 +120,13 @@ state_options = together(
         help="This output is that input of the next run: kept in the firmware.  "
         "[default: guessed by name and shape]",
     ),
+    click.option(
+        "--context",
+        metavar="ROWS",
+        type=click.IntRange(min=1),
+        help="Caches that grow from run to run (an output is an input with new rows behind it) get so many "
+        "rows, and new ones are written at the input cache_position.",
+    ),
     switch_off("--no-state", "guess_states", "Guess no state by names such as h and hn, past and present."),
 )
 keep_float_option = together(

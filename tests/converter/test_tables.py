@@ -88,6 +88,17 @@ def test_sines_of_positions_are_rows_of_a_table(count: int, tmp_path: Path) -> N
         np.testing.assert_allclose(floats.run(None, feeds)[0], file.run(None, feeds)[0], atol=1e-5)
 
 
+def test_there_may_be_as_many_rows_as_places(tmp_path: Path) -> None:
+    """Positions 0 to 7 of a prompt of eight tokens."""
+    model, path = _model((8,), _rotary(), 8), tmp_path / "turned.onnx"
+    onnx.save(model, path)
+    conversion = convert(path, calibration=_samples(24, (8,), 8, 7))
+    assert any("p (0 to 7)" in note for note in conversion.notes)
+    floats, file = session(conversion.float_model), session(model)
+    for feeds in _samples(4, (8,), 8, 7):
+        np.testing.assert_allclose(floats.run(None, feeds)[0], file.run(None, feeds)[0], atol=1e-5)
+
+
 @pytest.mark.parametrize("what", ["each place another", "neighbours", "a mask"])
 def test_what_is_no_row_of_a_table_stays(what: str, tmp_path: Path) -> None:
     nodes = {
