@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -198,14 +198,12 @@ def _converted(
         return replace(found, random_calibration=not runs.given)
 
     found = {entry.name: convert(entry, {}) for entry in entries}
-    scales: dict[str, float] = {}
-    for conversion in found.values():
-        for value, scale in _scales(conversion).items():
-            scales[value] = max(scales.get(value, 0.0), scale)
-    for entry in entries:
-        own = _scales(found[entry.name])
-        if any(scale != scales[value] for value, scale in own.items()):
-            found[entry.name] = convert(entry, {value: scales[value] for value in own})
+    for _ in entries:  # (a scale that grows in one may share it with another value there, and so on)
+        scales = _largest(_scales(conversion) for conversion in found.values())
+        for entry in entries:
+            own = _scales(found[entry.name])
+            if any(scale != scales[value] for value, scale in own.items()):
+                found[entry.name] = convert(entry, {value: scales[value] for value in own})
     _check_states(found)
     return found, float_runs(looks, files, reading.test_inputs, "inputs", (1,))
 
@@ -237,6 +235,13 @@ def _scales(conversion: Conversion) -> dict[str, float]:
     graph = conversion.graph
     ends = [graph.tensors[name] for name in graph.results] + list(_states(conversion).values())
     return {t.onnx_name or t.name: t.scale for t in ends if t.scale is not None and t.along is None}
+
+
+def _largest(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    scales: dict[str, float] = {}
+    for own in found:
+        scales |= {value: max(scales.get(value, 0.0), scale) for value, scale in own.items()}
+    return scales
 
 
 def _check_states(entries: Mapping[str, Conversion]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -167,8 +168,8 @@ def assign_scales(
         if state.output in scales and state.input in scales:
             groups.join(state.input, state.output)
             groups.widen(state.input, groups.scale(state.output))
-    for value, scale in program.common_scales.items():
-        if value in scales:
+    for value, scale in sorted(program.common_scales.items(), key=itemgetter(1)):
+        if value in scales:  # (the largest is last: values of one group may have several)
             groups.prescribe(value, scale)
     for value in scales:
         scales[value] = groups.scale(value) or 1.0

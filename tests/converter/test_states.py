@@ -178,3 +178,24 @@ def test_a_state_holds_all_of_a_scaled_value(past: float | None, tmp_path: Path)
     (found,) = session.run([state.output], stored)
     value = from_storage(graph.tensors[state.output], found, shape)
     np.testing.assert_allclose(value, 3 * x, atol=0.015)
+
+
+@pytest.mark.parametrize("larger", ["past_key", "past_value"])
+def test_caches_with_one_scale_get_the_largest_that_is_common(larger: str, tmp_path: Path) -> None:
+    """Both hold the same rows, and so share a scale; other entries say two of them."""
+    path = NETS["cache_scatter_nd"](tmp_path / "net.onnx")
+    model = onnx.load(path)
+    turn = next(node for node in model.graph.node if node.name == "value_turn")
+    turn.input[0] = "key"
+    onnx.save(model, path)
+    samples = steps_of(path, 1, 20)
+    own = _scales(convert(path, calibration=samples))
+    assert own["past_key"] == own["past_value"]
+    common = {name: own[name] * (1.5 if name == larger else 1.25) for name in own}
+    found = _scales(convert(path, calibration=samples, common_scales=common))
+    assert found == pytest.approx(dict.fromkeys(own, common[larger]))
+
+
+def _scales(conversion: Conversion) -> dict[str | None, float | None]:
+    tensors = (conversion.graph.tensors[state.input] for state in conversion.graph.states)
+    return {tensor.onnx_name: tensor.scale for tensor in tensors}
