@@ -20,7 +20,7 @@ OPTIONS = {
         "target out output force data schedule plot html trace json cache no-cache",
         "timeloop-dialect timeloop-hyphens",
     ),
-    "Model": ("dim entry inputs outputs state", "no-state without"),
+    "Model": ("dim entry inputs outputs state", "context no-state without"),
     "Integers": ("calibration quantize keep-float", "wide input-type"),
     "Search": (
         "method methods objective time-budget no-fusion",
