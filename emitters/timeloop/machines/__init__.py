@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.emitters.timeloop.read.machine import read_machine
+from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 
 FOLDER = Path(__file__).parent
 
@@ -23,4 +24,10 @@ def machine_of(name: str, constraints: Sequence[Path] = (), ert: Path | None = N
         TimeloopFormatError, MachineError: as `read_machine`.
     """
     shipped = FOLDER / f"{name}.yaml"
-    return read_machine(shipped if shipped.is_file() else Path(name), constraints, ert)
+    if shipped.is_file():
+        return read_machine(shipped, constraints, ert)
+    if not Path(name).exists():
+        raise TimeloopFormatError(
+            f"{name}: no such file, nor machine; shipped are {', '.join(machine_names())}"
+        )
+    return read_machine(Path(name), constraints, ert)

@@ -9,32 +9,38 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
-from fadiff.converter.ir.dims import DIMS, Dim
 from fadiff.costmodel.nests.machine import (
     DATA_SPACES,
     OPERANDS,
     FanOut,
     Level,
-    LoopLimits,
     Machine,
     MachineError,
     Memory,
     Operand,
 )
+from fadiff.emitters.timeloop.read.constraints import KEYS, Limits, limits_of, targets
 from fadiff.emitters.timeloop.read.yaml_lines import Entry, TimeloopFormatError, read_entries, read_root
 
 BUFFERS = ("DRAM", "SRAM", "regfile", "smartbuffer", "storage", "register")
 MULTIPLIERS = ("mac", "compute")
 """Parts of class names by which Timeloop knows memories and multipliers (include/model/topology.hpp)."""
-_CONSTRAINTS = ("architecture_constraints", "mapspace_constraints", "constraints")
+VERSIONS = ("0.2", "0.3", "0.4")
+ATTRIBUTES = (
+    *("word_bits", "word_width", "datawidth", "cluster_size", "width", "memory_width", "block_size"),
+    *("n_words", "depth", "memory_depth", "entries", "sizeKB", "multiple_buffering", "bandwidth"),
+    *("read_bandwidth", "write_bandwidth", "shared_bandwidth", "read_energy", "write_energy"),
+    "update_energy",
+)
+"""Of a memory, those that are read; the energy estimator's own are not."""
 SPREADS = "dummy_storage"
 """Class of a level that the front end puts at every fan-out."""
-LETTERS: Mapping[str, Dim] = {**{d: d for d in DIMS}, "M": "K"}
-"""Dimensions as users call them; M is an output channel in many problems."""
-_SPACES: Mapping[str, Operand] = {name: operand for operand, name in DATA_SPACES.items()}
+LIKE = 0.9
+"""How alike a misspelt attribute is to the one that was meant."""
 _RANGE = re.compile(r"^(?P<name>.*?)\[(?P<first>\d+)\.\.(?P<last>\d+)\]$")
 
 
@@ -53,20 +59,6 @@ class _Node:
     in_parallel: bool = False
 
 
-_FREE = LoopLimits()
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """Constraints of one level."""
-
-    temporal: LoopLimits = _FREE
-    across: tuple[LoopLimits, LoopLimits] = (_FREE, _FREE)
-    """Of its fan-out, along X and Y."""
-    keep: frozenset[Operand] | None = None
-    bypass: frozenset[Operand] = frozenset()
-
-
 def read_machine(architecture: Path, constraints: Sequence[Path] = (), ert: Path | None = None) -> Machine:
     """Read an architecture, with further files of constraints and a table of energies.
 
@@ -81,21 +73,23 @@ def read_machine(architecture: Path, constraints: Sequence[Path] = (), ert: Path
             "architecture of version 0.2 to 0.4"
         )
     keys = entries["architecture"].keys()
+    if "version" in keys and (version := keys["version"].text()) not in VERSIONS:
+        keys["version"].fail(f"{version} is not read; write one of {', '.join(VERSIONS)}")
     if "nodes" in keys:
         nodes = list(_frontend(keys["nodes"], (1, 1), in_parallel=False))
     elif "subtree" in keys:
         nodes = list(_native(keys["subtree"], 1))
     else:
         entries["architecture"].fail("neither `nodes:` nor `subtree:`; write one (Timeloop 0.2 to 0.4)")
-    for target in _targets(entries):
+    for target in targets(entries):
         _attach(nodes, target)
     for file in constraints:
-        targets = list(_targets(read_entries(file)))
-        if not targets:
+        listed = list(targets(read_entries(file)))
+        if not listed:
             raise TimeloopFormatError(
-                f"{file}: it constrains nothing; list `targets:` under `{_CONSTRAINTS[0]}:`, or leave it out"
+                f"{file}: it constrains nothing; list `targets:` under `{KEYS[0]}:`, or leave it out"
             )
-        for target in targets:
+        for target in listed:
             _attach(nodes, target)
     energies = {} if ert is None else _energies(ert)
     return _machine(architecture, nodes, energies)
@@ -145,6 +139,8 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
         constraints = [keys["constraints"]] if "constraints" in keys else []
         if "spatial" in keys:
             spread = keys["spatial"].keys()
+            for name in spread.keys() - {"meshX", "meshY"}:
+                spread[name].fail(f"no {name}; a fan-out has meshX and meshY")
             x *= spread["meshX"].positive() if "meshX" in spread else 1
             y *= spread["meshY"].positive() if "meshY" in spread else 1
             yield _Node(entry, name, "fan-out", {}, (x, y), constraints)
@@ -155,103 +151,12 @@ def _frontend(nodes: Entry, mesh: tuple[int, int], *, in_parallel: bool) -> Iter
             yield _Node(entry, name, kind, attributes, (x, y), constraints, in_parallel)
 
 
-def _targets(entries: Mapping[str, Entry]) -> Iterator[Entry]:
-    """Constraints of the native dialect in a file."""
-    for key in _CONSTRAINTS:
-        if key in entries:
-            found = entries[key]
-            yield from (found.required("a map", "targets")["targets"] if found.is_map else found).items()
-
-
 def _attach(nodes: list[_Node], constraint: Entry) -> None:
     target = constraint.required("a constraint", "target")["target"].text()
     named = [node for node in nodes if node.name == target]
     if not named:
         constraint.fail(f"no level {target}; there are {', '.join(node.name for node in nodes)}")
     named[-1].constraints.append(constraint)
-
-
-def _limits(node: _Node) -> _Limits:
-    found = _Limits()
-    for constraint in node.constraints:
-        keys = constraint.keys()
-        kind = keys["type"].text() if "type" in keys else ""
-        if kind:
-            found = _with(found, kind, constraint)
-        for name in () if kind else ("dataspace", "temporal", "spatial"):
-            if name in keys:
-                found = _with(found, name, keys[name])
-    return found
-
-
-def _with(limits: _Limits, kind: str, entry: Entry) -> _Limits:
-    keys = entry.keys()
-    if kind in ("dataspace", "datatype", "bypass", "bypassing"):
-        keep = _operands(keys["keep"]) if "keep" in keys else limits.keep
-        bypass = _operands(keys["bypass"]) if "bypass" in keys else limits.bypass
-        return replace(limits, keep=keep, bypass=bypass)
-    loops = _loops(keys)
-    if kind == "temporal":
-        return replace(limits, temporal=loops)
-    if kind == "spatial":
-        return replace(limits, across=_along_axes(loops, keys))
-    return limits
-
-
-def _along_axes(loops: LoopLimits, keys: dict[str, Entry]) -> tuple[LoopLimits, LoopLimits]:
-    """Dimensions before the split of the permutation lie along X, the others along Y."""
-    if "split" not in keys or not loops.inner:
-        return loops, loops
-    split = int(keys["split"].number())
-    first, rest = loops.inner[:split], loops.inner[split:]
-    along_x, along_y = (
-        LoopLimits({**dict.fromkeys(others, 1), **loops.exact}, loops.most) for others in (rest, first)
-    )
-    return along_x, along_y
-
-
-def _loops(keys: dict[str, Entry]) -> LoopLimits:
-    exact: dict[Dim, int] = {}
-    most: dict[Dim, int] = {}
-    for entry, text in _words(keys.get("factors")):
-        found = re.fullmatch(r"([A-Za-z])\s*(<=|=)?\s*(\d+)", text)
-        if found is None:
-            entry.fail(f"factor {text!r}; write K=4 or K<=4")
-        letter, sign, number = found.groups()
-        dim = _dim(entry, letter)
-        if dim is not None and int(number):  # 0: what is left
-            (most if sign == "<=" else exact)[dim] = int(number)
-    inner: list[Dim] = []
-    for entry, text in _words(keys.get("permutation"), letters=True):
-        dim = _dim(entry, text)
-        if dim is not None:
-            inner.append(dim)
-    return LoopLimits(exact, most, tuple(dict.fromkeys(inner)))
-
-
-def _dim(entry: Entry, letter: str) -> Dim | None:
-    """None: a dimension that layers do not have (H, W of a problem's attributes)."""
-    if letter not in LETTERS and letter not in "HW":
-        entry.fail(f"no dimension {letter}; layers have {' '.join(DIMS)} (M is K)")
-    return LETTERS.get(letter)
-
-
-def _words(entry: Entry | None, *, letters: bool = False) -> Iterator[tuple[Entry, str]]:
-    if entry is None:
-        return
-    texts = [(item, item.text()) for item in entry.items()] if entry.is_list else [(entry, entry.text())]
-    for item, text in texts:
-        parts = re.findall(r"[A-Za-z]", text) if letters else re.split(r"[,\s]+", text.strip())
-        yield from ((item, part) for part in parts if part)
-
-
-def _operands(entry: Entry) -> frozenset[Operand]:
-    found = set()
-    for text in entry.texts():
-        if text not in _SPACES:
-            entry.fail(f"no operand {text}; there are {', '.join(_SPACES)}")
-        found.add(_SPACES[text])
-    return frozenset(found)
 
 
 def _energies(file: Path) -> dict[str, dict[str, float]]:
@@ -277,11 +182,11 @@ def _machine(file: Path, nodes: list[_Node], energies: Mapping[str, Mapping[str,
         )
     levels: list[Level] = []
     x, y = 1, 1
-    spatial = _Limits().across
+    spatial = Limits().across
     """Of the fan-out below the level read last."""
     mesh_name = file.stem
     for node in nodes:
-        limits = _limits(node)
+        limits = limits_of(node.constraints)
         if node.kind == "fan-out":
             spatial, mesh_name = limits.across, node.name
         parts = [("X", node.mesh[0], x, spatial[0]), ("Y", node.mesh[1], y, spatial[1])]
@@ -302,16 +207,21 @@ def _machine(file: Path, nodes: list[_Node], energies: Mapping[str, Mapping[str,
 
 
 def _memory(
-    node: _Node, limits: _Limits, energies: Mapping[str, Mapping[str, float]], *, is_outermost: bool
+    node: _Node, limits: Limits, energies: Mapping[str, Mapping[str, float]], *, is_outermost: bool
 ) -> Memory:
     if not any(part.lower() in node.kind.lower() for part in BUFFERS):
         node.entry.fail(
             f"class {node.kind!r} of {node.name} is not known; a memory is one of {', '.join(BUFFERS)}"
         )
+    for name, entry in node.attributes.items():
+        if name not in ATTRIBUTES and (meant := get_close_matches(name, ATTRIBUTES, 1, LIKE)):
+            entry.fail(f"{name} is not read; write {meant[0]}, or leave it out")
     bits = _number(node, ("word_bits", "word_width", "datawidth"), 8)
     cluster = _number(node, ("cluster_size",), 1)
     width = _number(node, ("width", "memory_width"), math.nan)
     block = _number(node, ("block_size", "n_words"), 1 if math.isnan(width) else width / bits / cluster)
+    if block != int(block):
+        node.entry.fail(f"{node.name} reads {block:g} words at once; let width be a multiple of word_bits")
     depth = _number(node, ("depth", "memory_depth"), math.nan)
     words = _number(node, ("entries",), math.nan)
     if math.isnan(words):
@@ -345,7 +255,7 @@ def _memory(
 
 
 def _kept(
-    node: _Node, limits: _Limits, *, is_outermost: bool
+    node: _Node, limits: Limits, *, is_outermost: bool
 ) -> tuple[frozenset[Operand], frozenset[Operand]]:
     """What it keeps and what it may: the rest where nothing is said; of parallel memories, what is said."""
     everything = frozenset(OPERANDS)

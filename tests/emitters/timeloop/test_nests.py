@@ -255,6 +255,20 @@ def test_random_mappings_are_legal() -> None:
         ),
         (("class: intmac", "class: SRAM"), r"the last component must multiply"),
         (("entries: 131072", "entries: 0"), r"bad.yaml:\d+: .*entries: 0; give a positive number"),
+        (("version: 0.4", "version: 9.9"), r"bad.yaml:4: .*9.9 is not read; write one of 0.2, 0.3, 0.4"),
+        (("meshX: 14", "mesh: 14"), r"bad.yaml:17: .*no mesh; a fan-out has meshX and meshY"),
+        (
+            ("shared_bandwidth: 32", "shared_bandwith: 32"),
+            r"bad.yaml:13: .*shared_bandwith is not read; write shared_bandwidth, or leave it out",
+        ),
+        (
+            ("bypass: [Weights]", "bypass: [Inputs]"),
+            r"bad.yaml:14: .*Inputs is kept and bypassed; take it out of one of the two",
+        ),
+        (
+            ("entries: 131072", "width: 12, depth: 4"),
+            r"buffer reads 1.5 words at once; let width be a multiple of word_bits",
+        ),
         (
             (
                 "update_energy: 64.0}",
@@ -292,6 +306,11 @@ def test_constraints_that_say_nothing_are_refused(text: str | None, message: str
         more.write_text(text)
     with pytest.raises(TimeloopFormatError, match=message):
         machine_of("tpu-like", [more])
+
+
+def test_a_misspelt_machine_is_told_the_shipped_ones() -> None:
+    with pytest.raises(TimeloopFormatError, match=r"eyeris-like: no such file, .* these are eyeriss-like, "):
+        machine_of("eyeris-like")
 
 
 def test_a_network_is_mapped_by_the_command(tmp_path: Path) -> None:
