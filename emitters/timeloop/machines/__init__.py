@@ -27,7 +27,6 @@ def machine_of(name: str, constraints: Sequence[Path] = (), ert: Path | None = N
     if shipped.is_file():
         return read_machine(shipped, constraints, ert)
     if not Path(name).exists():
-        raise TimeloopFormatError(
-            f"{name}: no such file, nor machine; shipped are {', '.join(machine_names())}"
-        )
+        known = ", ".join(machine_names())
+        raise TimeloopFormatError(f"{name}: no such file, and no shipped machine; these are {known}")
     return read_machine(Path(name), constraints, ert)
