@@ -23,8 +23,9 @@ from fadiff.costmodel.nests.count import Floats
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.timeloop.machines import machine_of
-from fadiff.optimizer.mapping_methods import MapOptions, MethodName, method_of
+from fadiff.optimizer.mapping_methods import MethodName, method_of
 from fadiff.optimizer.nests.layer import PROVEN, LayerSearch
+from fadiff.optimizer.nests.network import map_network
 
 MACHINES = "eyeriss-like,simba-like,nvdla-like,tpu-like"
 LAYERS = {
@@ -90,5 +91,5 @@ def _runs(
             yield found.edp, found.proven
         else:
             graph, clock = network(problem), time.process_time
-            mapped = MapOptions("edp", name, seconds, seed=seed).search(graph, machine, clock=clock)
+            mapped = map_network(graph, machine, "edp", seconds, seed, method=method, clock=clock)
             yield mapped.best.edp, mapped.best.edp <= mapped.bound * PROVEN

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fadiff.converter.ir.kinds import MOVE, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.work import macs_of
 from fadiff.converter.read.cut import Cut
 from fadiff.converter.read.load import load_model, named_model
 from fadiff.converter.simplify import simplify
-
-_SAME_NUMBERS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def cut_points(
     for node, macs, open_values in zip(program.nodes, work, _open_values(program), strict=True):
         done += macs
         alone = open_values == {node.outputs[0]} and node.outputs[0] not in program.outputs
-        if alone and node.outputs[0] in names and node.op not in _SAME_NUMBERS:
+        if alone and node.outputs[0] in names and not is_a(node, MOVE):
             value = node.outputs[0]
             found.append(CutPoint(value, program.shapes.get(value, ()), node.name, done, total - done))
     return tuple(found)

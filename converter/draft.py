@@ -93,8 +93,7 @@ class Drafter:
         samples = () if self.weights or self.scales else plain.samples or self.draw()
         if not samples:
             return None
-        model = _copy(plain.model)
-        names = enlarge_parts(self.file, model, plain.program, samples)
+        model, names = enlarge_parts(self.file, plain.model, plain.program, samples)
         note = f"{EQUALISE_CHANNELS}: scales of their own for parts of one product ({', '.join(names)})"
         return self._draft(model, self._read_again(model), note=note) if names else None
 
@@ -102,12 +101,11 @@ class Drafter:
         """A draft whose inputs have columns that are alike, if they can be made so."""
         if self.weights or self.scales:
             return None
-        model = _copy(plain.model)
-        names = balance_inputs(self.file, model, plain.program, plain.samples)
+        model, names = balance_inputs(self.file, plain.model, plain.program, plain.samples)
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-        moves_behind(model, program_of(model), self.weights)
+        model = moves_behind(model)
         return self._draft(model, self._read_again(model), note=note)
 
     def _equalised(self, plain: Calibration) -> Draft | None:
@@ -116,8 +114,7 @@ class Drafter:
         pairs = find_pairs(self.file, plain.model, plain.program, seen, self.scales)
         if not pairs:
             return None
-        model = _copy(plain.model)
-        note, caps = equalise(model, plain.program, pairs)
+        model, note, caps = equalise(plain.model, plain.program, pairs)
         return self._draft(model, self._read_again(model), caps, note)
 
     def _read_again(self, model: onnx.ModelProto) -> Program:
@@ -192,9 +189,3 @@ def _better(name: str, change: Change, before: Draft, progress: Callable[[str], 
         return replace(after, notes=(*before.notes, *notes), lines=lines)
     none = f"{name}: none, as held-out samples gain nothing by it"
     return replace(before, notes=(*before.notes, none), lines=lines)
-
-
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
-    return copied

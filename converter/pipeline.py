@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 import onnx
 
+from fadiff.converter.dequantise.strip import is_quantised
 from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
@@ -28,7 +29,6 @@ from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
 from fadiff.converter.quantise.doubts import doubts, without_tables
 from fadiff.converter.quantise.float_states import decide
-from fadiff.converter.quantise.imported import is_quantised
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch
 from fadiff.converter.quantise.qdq import quantised_model
 from fadiff.converter.quantise.weights import Quantisation, as_float

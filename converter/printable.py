@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from itertools import count
 
 _RULING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -35,33 +35,3 @@ def free_name(wanted: str, taken: Container[str]) -> str:
     """
     names = (f"{wanted}_{number}" for number in count(2))
     return next(name for name in names if name not in taken) if wanted in taken else wanted
-
-
-class FreshNames:
-    """Names for what is made beside a model: none is that of something else in it.
-
-    Nodes and values do not see each other's names.
-    """
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._values = set(taken)
-        self._nodes = set(self._values)
-
-    def new(self, wanted: str) -> str:
-        """For a value: the name, or with a number.
-
-        >>> fresh = FreshNames(["a"])
-        >>> fresh.new("a"), fresh.new("b"), fresh.new("b"), fresh.node("b")
-        ('a_2', 'b', 'b_2', 'b')
-        """
-        return _taken(wanted, self._values)
-
-    def node(self, wanted: str) -> str:
-        """For a node."""
-        return _taken(wanted, self._nodes)
-
-
-def _taken(wanted: str, names: set[str]) -> str:
-    name = free_name(wanted, names)
-    names.add(name)
-    return name

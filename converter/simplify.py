@@ -11,13 +11,13 @@ from fadiff.converter.contrib import expand_contrib
 from fadiff.converter.decompose import decompose
 from fadiff.converter.decompose.tables import tabulate
 from fadiff.converter.decompose.unused import drop_unused
+from fadiff.converter.dequantise.strip import strip_quantisation
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.functions import expand_functions
 from fadiff.converter.plan.moved import moves_behind
-from fadiff.converter.quantise.imported import strip_quantisation
 from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.empty import drop_empty
 from fadiff.converter.read.inputs import Samples, Spans
@@ -63,7 +63,7 @@ def simplify(
     flatten_sequences(model)
     model = flatten_control_flow(model)
     take_whole_numbers(model, types)
-    contrib = expand_contrib(model)
+    model, contrib = expand_contrib(model)
     if contrib.done:
         notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")
     if "MatMulNBits" in contrib.done:
@@ -71,7 +71,7 @@ def simplify(
             "MatMulNBits: weights take eight bits here, with one scale for a layer, whatever they had"
         )
     free_reserved_names(file, model)
-    imported = strip_quantisation(file, model)
+    model, imported = strip_quantisation(file, model)
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)
     if expanded:
@@ -95,21 +95,25 @@ def simplify(
         model = normalise(file, model)
         program = program_of(model, weights)
     samples = samples_of(program, model, weights)
-    if tabulated := tabulate(model, program, samples):
+    model, tabulated = tabulate(model, program, samples)
+    if tabulated:
         notes.append(f"tables of what depends on an integer input alone: {', '.join(tabulated)}")
         model = normalise(file, model)
         program = program_of(model, weights)
-    written = decompose(model, program, samples)
+    model, written = decompose(model, program, samples)
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
         program = program_of(model, weights)
     if not imported.scales:
-        program = moves_behind(model, program, weights)
-    if not imported.scales and not weights and (unused := drop_unused(model, program)):
-        notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
-        model = normalise(file, model)
+        model = moves_behind(model)
         program = program_of(model, weights)
+    if not imported.scales and not weights:
+        model, unused = drop_unused(model, program)
+        if unused:
+            notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
+            model = normalise(file, model)
+            program = program_of(model, weights)
     if apart := weights.requantised:
         notes.append(
             f"{len(apart)} stored weights had per-channel scales or zero points (first: {apart[0]}): "

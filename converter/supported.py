@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from fadiff.converter.contrib import FUNCTIONS
 from fadiff.converter.contrib import REFUSED as CONTRIB
 from fadiff.converter.decompose import DECOMPOSITIONS
-from fadiff.converter.ir.operators import BINARY, UNARY
+from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.lower.formula import has_formula
 from fadiff.converter.lower.refused import REFUSED
 from fadiff.converter.lower.table import FOR_ALL, OPERATORS, Operator
-from fadiff.converter.plan.floats import ARITHMETIC, EXACT_FUNCTIONS, MOVES, PRODUCTS
-from fadiff.converter.quantise.qoperators import INTEGER_OPERATORS
+from fadiff.converter.plan.floats import ARITHMETIC, MOVES
 
 _WHERE = {
     "array": "systolic array",
@@ -46,8 +46,8 @@ def supported_ops_markdown() -> str:
     for entry in sorted(OPERATORS, key=lambda e: (e.domain, e.op, e.since)):
         rules = " ".join(_rule(constraint) for constraint in entry.constraints)
         lines.append(f"| {_name(entry)} | {_WHERE[entry.where]} | {rules} |")
-    unary = sorted(UNARY)
-    binary = sorted(BINARY - {entry.op for entry in OPERATORS})
+    unary = sorted(named(Kind.UNARY))
+    binary = sorted(named(Kind.BINARY) - {entry.op for entry in OPERATORS})
     without_formula = [op for op in (*unary, *binary) if not has_formula(op)]
     lines += [
         "",
@@ -101,8 +101,9 @@ def supported_ops_markdown() -> str:
         "",
         "## Layers in float32",
         "",
-        f"`--keep-float` may name {', '.join(sorted(PRODUCTS | ARITHMETIC))}, and chains of one value of",
-        ", ".join(sorted(EXACT_FUNCTIONS)) + ", and Pow with the exponent 2;",
+        f"`--keep-float` may name {', '.join(sorted(named(Kind.PRODUCT) | ARITHMETIC))}, and chains",
+        "of one value of",
+        ", ".join(sorted(named(Kind.EXACT))) + ", and Pow with the exponent 2;",
         "of a [state](user-guide.md#states) such arithmetic (but no products) as leads to its next value.",
         "Between two such layers these operators join them, and so do",
         ", ".join(sorted(MOVES)) + " (of Resize: nearest; of Gather: constant indices). Others are refused.",

@@ -161,8 +161,7 @@ def _drawn(
             if not ways:
                 return None
             pinned = ways[int(rng.integers(len(ways)))]
-            plain = replace(group, resident_weights=frozenset())
-            space = problem.groups.spaces.space(layer, plan, plain, False).beside(pinned, group)
+            space = problem.groups.spaces.space(layer, plan, group, resident, pinned)
         points = loop_points(space)
         if points is not None:
             return points.mapping(int(rng.integers(len(points.energy))))

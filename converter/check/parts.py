@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fadiff.converter.check.noise import SENTINEL
-from fadiff.converter.ir.operators import KEEPS_SCALE, is_elementwise
+from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 
-_RESHAPES = frozenset(("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
-_PASSES = KEEPS_SCALE | frozenset(("Concat", "ScatterElements", "ScatterND", "TensorScatter"))
+_PASSES = KEEPS_SCALE | Kind.JOIN | Kind.SCATTER
 _MOST_PARTS = 32
 _MOST_COLUMNS = 128
 """More are features, and some of these are always small."""
@@ -69,15 +68,15 @@ def _places(program: Program, value: str, operand: str, found: list[tuple[str, s
 def _source(program: Program, node: Node) -> str | None:
     """The one value whose elements a node gives on, each at its place or moved."""
     computed = list(program.activations(node))
-    if node.op in _RESHAPES or node.op == "Transpose":
+    if is_a(node, Kind.RESHAPE | Kind.TRANSPOSE):
         return node.inputs[0]
     same = len(computed) == 1 and program.shapes[computed[0]] == program.shapes[node.outputs[0]]
-    return computed[0] if same and is_elementwise(node) else None
+    return computed[0] if same and is_a(node, ELEMENTWISE) else None
 
 
 def _is_passed(program: Program, value: str) -> bool:
     """Whether a value only has elements of the model's inputs."""
-    while (node := program.producer.get(value)) is not None and node.op in _PASSES:
+    while (node := program.producer.get(value)) is not None and is_a(node, _PASSES):
         value = node.inputs[0]
     return value in program.inputs or value in program.constants
 

@@ -12,11 +12,10 @@ from fadiff.converter.contrib.call import Call
 from fadiff.converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.errors import Unsupported
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import static_shapes
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
-from fadiff.converter.read.reserved import names_in
 from fadiff.converter.read.runtime import open_session, session_options
 
 _BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
@@ -32,44 +31,36 @@ class Expansion:
     """By the name of the node."""
 
 
-def expand_contrib(model: onnx.ModelProto) -> Expansion:
-    """Replace contrib operators of the main graph, in place."""
+def expand_contrib(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Expansion]:
+    """The model with contrib operators of the main graph replaced."""
     graph = model.graph
     if not any((_domain(node), node.op_type) in _BY_NAME or _domain(node) for node in graph.node):
-        return Expansion()
+        return model, Expansion()
     calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
     shapes = _shapes(model, [*calls, *(node for node in graph.node if node.op_type == "Shape")])
     fold_sizes(model, shapes)  # total_sequence_length is what its mask has of them
     constants = constant_tensors(graph)
     producers = {value: node for node in graph.node for value in node.output if value}
-    opset = opset_of(model)
-    fresh = FreshNames(names_in(graph))
     names: set[str] = set()
-    kept: list[NodeProto] = []
+    for node in graph.node:
+        ours = _domain(node) or ("", node.op_type) in _BY_NAME
+        if ours and (not node.name or node.name in names):
+            node.name = f"{node.op_type}.{node.output[0]}"
+        names.add(node.name)
+    edit, opset = Editor(model), opset_of(model)
     done: set[str] = set()
     refused: dict[str, Unsupported] = {}
     for node in graph.node:
-        entry = _BY_NAME.get((_domain(node), node.op_type))
-        if (entry is not None or _domain(node)) and (not node.name or node.name in names):
-            node.name = f"{node.op_type}.{node.output[0]}"
-        names.add(node.name)
-        call = Call(node, constants, shapes, producers)
+        entry, call = _BY_NAME.get((_domain(node), node.op_type)), Call(node, constants, shapes, producers)
         problem = _refusal(entry, call)
         if problem is not None:
             refused[node.name] = problem
-        if entry is None or problem is not None:
-            kept.append(node)
-            continue
-        nodes = Nodes(node.name, opset, fresh)
-        entry.write(nodes, call)
-        kept.extend(nodes.nodes)
-        graph.initializer.extend(nodes.constants)
-        done.add(entry.op)
-    del graph.node[:]
-    graph.node.extend(kept)
-    if done:
-        del graph.value_info[:]
-    return Expansion(tuple(sorted(done)), refused)
+        elif entry is not None:
+            place = edit.writer(next(filter(None, node.output)))
+            entry.write(Nodes(edit, place, opset), call)
+            edit.remove(place)
+            done.add(entry.op)
+    return (edit.model() if done else model), Expansion(tuple(sorted(done)), refused)
 
 
 def _refusal(entry: Function | None, call: Call) -> Unsupported | None:

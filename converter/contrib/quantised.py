@@ -1,6 +1,6 @@
 """Operators of integers that ONNX Runtime's quantiser writes: dequantised, then as their float form.
 
-(Those with a float operator of ONNX behind them are in converter/quantise/qoperators.py.)
+(Those with a float operator of ONNX behind them are in converter/dequantise/qoperators.py.)
 """
 
 from __future__ import annotations

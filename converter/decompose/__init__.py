@@ -11,29 +11,27 @@ import onnx
 from fadiff.converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.decompose.table import DECOMPOSITIONS, find, reason
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import Program
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.reserved import names_in
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
 
 
-def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
-    """Rewrite a normalised model in place; the names of the operators that were written as others.
+def decompose(
+    model: onnx.ModelProto, program: Program, samples: Samples
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A normalised model rewritten, and the names of the operators that were written as others.
 
     `program` is what was read from the model, `samples` are calibration
     inputs, if there are any.  Nodes that break a constraint stay as they are.
     """
-    graph = model.graph
     masks = find_masks(model, program, samples)
     guards = find_guards(program, masks)
     blanks = find_blanks(model, program, samples, masks)
-    fresh = FreshNames(names_in(graph))
-    done: set[str] = set()
-    kept: list[onnx.NodeProto] = []
-    for proto, node in zip(graph.node, program.nodes, strict=True):
-        nodes = Nodes(node.name, node.version, fresh)
+    edit, done = Editor(model), set[str]()
+    for node in program.nodes:
+        nodes = Nodes(edit, edit.node(node), node.version)
         entry = find(program, node)
         if node.name in masks:
             blank(nodes, program, node, masks[node.name])
@@ -48,12 +46,6 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
             entry.write(nodes, program, node)
             done.add(node.op)
         else:
-            kept.append(proto)
             continue
-        kept.extend(nodes.nodes)
-        graph.initializer.extend(nodes.constants)
-    if done:
-        del graph.node[:]
-        graph.node.extend(kept)
-        del graph.value_info[:]
-    return tuple(sorted(done))
+        edit.remove(edit.node(node))
+    return (edit.model() if done else model), tuple(sorted(done))

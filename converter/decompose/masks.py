@@ -15,13 +15,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import extremes_taken
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import BLANK
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import run_nodes
 
-_MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_NODES = 100
 _TRIALS = 3
 _NEGATIVE = -1.0
@@ -84,7 +84,7 @@ def _moves(program: Program, value: str) -> tuple[Node, ...]:
     """The nodes that only move the elements of a value before it is read, in order."""
     found: list[Node] = []
     node = program.producer.get(value)
-    while node is not None and node.op in _MOVES:
+    while node is not None and is_a(node, Kind.RESHAPE | Kind.TRANSPOSE):
         found.insert(0, node)
         node = program.producer.get(node.inputs[0])
     return tuple(found)
@@ -101,13 +101,13 @@ def find_blanks(
             continue
         readers = extremes_taken(program, node.outputs[0])
         reader = program.sole_consumer(node.outputs[0])
-        if not readers or readers[0] in ("ArgMin", "ReduceMin") or (reader and reader.name in masks):
+        if not readers or is_a(readers[0], Kind.MINIMUM) or (reader and reader.name in masks):
             continue
         for scores, values in (node.inputs, node.inputs[::-1]):
             if program.shapes.get(scores) != program.shapes.get(node.outputs[0]):
                 continue
             constant = program.constant(values)
-            faint = _FAINT if set(readers) <= {"Softmax", "LogSoftmax"} else BLANK
+            faint = _FAINT if all(is_a(reader, Kind.SOFTMAX) for reader in readers) else BLANK
             known = _as_mask([constant], False, faint) if constant is not None else None
             known = known or _lowest(program, protos, samples, values)
             if known is not None:

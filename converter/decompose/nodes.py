@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+import onnx_ir
 
-from fadiff.converter.printable import FreshNames
+from fadiff.converter.ir.edit import Editor
 
 _AXES_AS_INPUT = {"ReduceSum": 13}
 _OTHER_REDUCTIONS = 18
@@ -16,20 +16,13 @@ _SLICES_BY_INPUTS = 10
 
 
 class Nodes:
-    """New nodes and constants in place of `name`, in the opset of the model; `fresh` names them.
+    """New nodes and constants in place of a node, in the opset of the model; values by name."""
 
-    Attributes:
-        nodes: in the order of their making, which is topological.
-        constants: new initializers.
-    """
-
-    def __init__(self, name: str, opset: int, fresh: FreshNames) -> None:
-        self.name = name
-        self.fresh = fresh
+    def __init__(self, edit: Editor, place: onnx_ir.Node, opset: int) -> None:
+        self.name = place.name or place.op_type
         self.opset = opset
-        self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
-        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._edit, self._place = edit, place
+        self._made, self._constants = 0, dict[tuple[str, tuple[int, ...], bytes], str]()
 
     def op(self, op: str, *inputs: str, label: str = "", **attributes: Any) -> str:
         """One node with one output; returns the value's name."""
@@ -37,19 +30,22 @@ class Nodes:
 
     def ops(self, op: str, count: int, *inputs: str, label: str = "", **attributes: Any) -> list[str]:
         """One node with `count` outputs."""
-        name = self.fresh.node(f"{self.name}.{label or op}_{len(self.nodes)}")
-        outputs = [self.fresh.new(f"{name}.out{i}" if i else f"{name}.out") for i in range(count)]
-        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, **attributes))
-        return outputs
+        called = f"{self.name}.{label or op}_{self._made}"
+        self._made += 1
+        values = [self._edit.value(name) if name else None for name in inputs]
+        made = self._edit.insert(
+            self._place, op, values, f"{called}.out", called=called, outputs=count, **attributes
+        )
+        return [value.name for value in made if value.name]
 
     def constant(self, array: np.ndarray | np.generic, label: str = "constant") -> str:
         """A new initializer, the old one where it has the same content."""
         array = np.asarray(array, order="C")
         key = (str(array.dtype), array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = self.fresh.new(f"{self.name}.{label}_{len(self.constants)}")
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
-        return self._known[key]
+        if key not in self._constants:
+            wanted = f"{self.name}.{label}_{len(self._constants)}"
+            self._constants[key] = str(self._edit.constant(wanted, array).name)
+        return self._constants[key]
 
     def ints(self, values: Sequence[int]) -> str:
         """An int64 vector."""
@@ -62,8 +58,12 @@ class Nodes:
     def give(self, value: str, output: str) -> None:
         """`value` is what the replaced node gave as `output`."""
         if output:
-            name = self.fresh.node(f"{self.name}.{output}")
-            self.nodes.append(helper.make_node("Identity", [value], [output], name=name))
+            called = f"{self.name}.{output}"
+            (made,) = self._edit.insert(
+                self._place, "Identity", [self._edit.value(value)], f"{called}.out", called=called
+            )
+            self._edit.replace(self._edit.value(output), made)
+            self._made += 1
 
     # frequent operators --------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ Computed operator by operator in int8, exponentials and sums would lose all that
 from __future__ import annotations
 
 from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
-_MOVES = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
+_MOVES = Kind.RESHAPE | Kind.SAME
 _BY_AXIS = 13
 """From this opset on a softmax has one axis; before, all from `axis` on."""
 
@@ -86,7 +87,7 @@ def _summed_axis(program: Program, total: str, value: str) -> int | None:
 
 def _behind_moves(program: Program, value: str) -> Node | None:
     node = program.producer.get(value)
-    while node is not None and node.op in _MOVES:
+    while node is not None and (is_a(node, _MOVES) or node.op == "Expand"):
         node = program.producer.get(node.inputs[0])
     return node
 

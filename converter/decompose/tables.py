@@ -15,10 +15,9 @@ import onnx
 
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.reserved import names_in
 from fadiff.converter.read.runtime import run_nodes
 
 _FEWEST, _MOST_ROWS = 3, 2**13
@@ -38,13 +37,14 @@ class _Source:
     nodes: tuple[Node, ...]
 
 
-def tabulate(model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
-    """Rewrite a normalised model in place; lines that say which input got tables, of how many rows.
+def tabulate(
+    model: onnx.ModelProto, program: Program, samples: Samples
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A normalised model rewritten, and lines that say which input got tables, of how many rows.
 
     The table has as many rows as the next power of two above the largest number in the samples.
     """
-    fresh = FreshNames(names_in(model.graph))
-    done = []
+    edit, done = Editor(model), []
     for source in _sources(program, samples):
         ends = _ends(program, source)
         tables = {end: table for end in ends if (table := _table(model, program, source, end)) is not None}
@@ -53,9 +53,9 @@ def tabulate(model: onnx.ModelProto, program: Program, samples: Samples) -> tupl
         if sum(table.size for table, _ in tables.values()) > _MOST_BYTES:
             continue
         for end, (rows, axis) in tables.items():
-            _replace(model, program, source, end, rows, axis, fresh)
+            _replace(edit, program, source, end, rows, axis)
         done.append(f"{source.name} (0 to {source.rows - 1})")
-    return tuple(done)
+    return (edit.model() if done else model), tuple(done)
 
 
 def _sources(program: Program, samples: Samples) -> list[_Source]:
@@ -138,31 +138,12 @@ def _table(
     return None
 
 
-def _replace(
-    model: onnx.ModelProto,
-    program: Program,
-    source: _Source,
-    end: str,
-    table: np.ndarray,
-    axis: int,
-    fresh: FreshNames,
-) -> None:
-    graph = model.graph
-    at = next(i for i, node in enumerate(graph.node) if end in node.output)
-    node = graph.node[at]
-    nodes = Nodes(node.name, program.producer[end].version, fresh)
+def _replace(edit: Editor, program: Program, source: _Source, end: str, table: np.ndarray, axis: int) -> None:
+    writer = program.producer[end]
+    nodes = Nodes(edit, edit.node(writer), writer.version)
     count, sizes = int(np.prod(program.shapes[source.name])), program.shapes[end]
     flat = nodes.reshape(source.name, [count])
     rows = nodes.op(
         "Gather", nodes.constant(table.astype(np.float32), "table"), flat, axis=axis, label="table"
     )
     nodes.give(nodes.reshape(rows, sizes) if count == 1 else rows, end)
-    if len(node.output) == 1:
-        graph.node.remove(node)
-    else:
-        outputs = [fresh.new(f"{v}.before") if v == end else v for v in node.output]
-        del node.output[:]
-        node.output.extend(outputs)
-    for offset, made in enumerate(nodes.nodes):
-        graph.node.insert(at + offset, made)
-    graph.initializer.extend(nodes.constants)

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx_ir import Value
 
-from fadiff.converter.ir.channels import PRODUCTS, channel_axis, output_axis
-from fadiff.converter.ir.operators import UNARY
+from fadiff.converter.ir.channels import channel_axis, output_axis
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.printable import FreshNames
-from fadiff.converter.read.reserved import names_in
-
-_WITH_VECTORS = frozenset(("Add", "Sub", "Mul", "Div"))
 
 
 @dataclass(frozen=True)
@@ -32,27 +29,24 @@ class Pick:
     drops_axis: bool = False
 
 
-def drop_unused(model: onnx.ModelProto, program: Program) -> int:
-    """Rewrite a normalised model in place; how many columns of products, and joined parts, are left out."""
-    editor = _Editor(model, program)
-    done = 0
+def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, int]:
+    """A normalised model without what nobody reads; how many columns of products, and joined parts, went."""
+    edit, done = Editor(model), 0
     for node in program.nodes:
         found = picks_of(program, node)
         if not found:
             continue
         axis = found[0].axis
         if node.op == "Concat" and int(node.attributes["axis"]) % len(_shape(program, node)) == axis:
-            done += editor.pass_by(node, axis, found)
+            done += _pass_by(edit, program, node, axis, found)
             continue
         used = sorted({i for pick in found for _, taken in pick.indices for i in taken})
         chain = chain_of(program, node, axis)
         if chain and 0 < len(used) < _shape(program, node)[axis]:
-            editor.narrow(chain, used)
-            editor.pick_again(node.outputs[0], found, used)
+            _narrow(edit, program, chain, used)
+            _pick_again(edit, node.outputs[0], found, used)
             done += _shape(program, node)[axis] - len(used)
-    if done:
-        editor.finish()
-    return done
+    return (edit.model() if done else model), done
 
 
 def picks_of(program: Program, node: Node) -> Sequence[Pick]:
@@ -105,14 +99,14 @@ def pick_of(program: Program, node: Node, value: str) -> Pick | None:
 def chain_of(program: Program, node: Node, axis: int) -> list[Node]:
     """From the node back to the product whose columns are those of the value; nothing where there is none."""
     chain = [node]
-    while chain[-1].op not in PRODUCTS:
+    while not is_a(chain[-1], Kind.PRODUCT):
         last = chain[-1]
         computed = list(program.activations(last))
         before = program.producer.get(computed[0]) if len(computed) == 1 else None
         alone = before is not None and program.sole_consumer(computed[0]) is not None
         if before is None or not alone or program.shapes.get(computed[0]) != _shape(program, last):
             return []
-        if last.op not in UNARY and not (last.op in _WITH_VECTORS and not last.domain):
+        if not is_a(last, Kind.UNARY | Kind.ARITHMETIC):
             return []
         chain.append(before)
     product = chain[-1]
@@ -129,81 +123,71 @@ def chain_of(program: Program, node: Node, axis: int) -> list[Node]:
     return chain if has_vector and product.attributes.get("group", 1) == 1 else []
 
 
-class _Editor:
-    def __init__(self, model: onnx.ModelProto, program: Program) -> None:
-        self.graph, self.program = model.graph, program
-        self.nodes = {value: node for node in model.graph.node for value in node.output if value}
-        self.fresh = FreshNames(names_in(model.graph))
+def _narrow(edit: Editor, program: Program, chain: Sequence[Node], used: Sequence[int]) -> None:
+    """Leave only some columns in a product and what follows it."""
+    product = chain[-1]
+    rank = len(program.shapes[product.outputs[0]])
+    axis = channel_axis(program, product.outputs[0], product.op)
+    _take(edit, program, product, 1, used, output_axis(product))
+    if product.input(2) and program.constants[product.inputs[2]].size > 1:
+        _take(edit, program, product, 2, used, 0)
+    for node in chain[:-1]:
+        for place, name in enumerate(node.inputs):
+            array = program.constants.get(name)
+            at = -1 if array is None else axis - (rank - array.ndim)
+            if array is not None and at >= 0 and array.shape[at] > 1:
+                _take(edit, program, node, place, used, at)
+    for node in chain:
+        edit.value(node.outputs[0]).shape = None
 
-    def narrow(self, chain: Sequence[Node], used: Sequence[int]) -> None:
-        """Leave only some columns in a product and what follows it."""
-        product = chain[-1]
-        proto = self.nodes[product.outputs[0]]
-        weight = self.program.constants[product.inputs[1]]
-        proto.input[1] = self._constant(product.inputs[1], np.take(weight, used, output_axis(product)))
-        columns = len(self.program.shapes[product.outputs[0]])
-        axis = channel_axis(self.program, product.outputs[0], product.op)
-        if product.input(2):
-            bias = self.program.constants[product.inputs[2]]
-            if bias.size > 1:
-                proto.input[2] = self._constant(product.inputs[2], bias[list(used)])
-        for node in chain[:-1]:
-            for place, name in enumerate(node.inputs):
-                array = self.program.constants.get(name)
-                at = -1 if array is None else axis - (columns - array.ndim)
-                if array is not None and at >= 0 and array.shape[at] > 1:
-                    constant = self._constant(name, np.take(array, used, at))
-                    self.nodes[node.outputs[0]].input[place] = constant
 
-    def pick_again(self, value: str, picks: Sequence[Pick], used: Sequence[int]) -> None:
-        """The readers take what they took of a value with fewer indices."""
-        place = {index: i for i, index in enumerate(used)}
-        for pick in picks:
-            for output, taken in pick.indices:
-                indices = np.array([place[i] for i in taken], np.int64)
-                self._give(pick, value, output, indices, len(used))
-            self.graph.node.remove(self.nodes[pick.indices[0][0]])
+def _take(edit: Editor, program: Program, node: Node, place: int, used: Sequence[int], axis: int) -> None:
+    """Some indices of a constant, for this reader only."""
+    name = node.inputs[place]
+    taken = edit.constant(name, np.take(program.constants[name], used, axis))
+    edit.node(node).replace_input_with(place, taken)
 
-    def _give(self, pick: Pick, value: str, output: str, indices: np.ndarray, size: int) -> None:
-        node = self.nodes[pick.indices[0][0]]
-        at = list(self.graph.node).index(node)
-        name = self.fresh.node(f"{pick.node.name}.used")
-        if not pick.drops_axis and indices.tolist() == list(range(size)):
-            made = helper.make_node("Identity", [value], [output], name)
-        else:
+
+def _pick_again(edit: Editor, value: str, picks: Sequence[Pick], used: Sequence[int]) -> None:
+    """The readers take what they took of a value with fewer indices."""
+    place = {index: i for i, index in enumerate(used)}
+    for pick in picks:
+        for output, taken in pick.indices:
+            indices = np.array([place[i] for i in taken], np.int64)
+            if not pick.drops_axis and indices.tolist() == list(range(len(used))):
+                _give(edit, pick, edit.value(value), output)
+                continue
             array = indices.reshape(()) if pick.drops_axis else indices
-            constant = self._constant(f"{output}.indices", array)
-            made = helper.make_node("Gather", [value, constant], [output], name, axis=pick.axis)
-        self.graph.node.insert(at, made)
+            operands = [edit.value(value), edit.constant(f"{output}.indices", array)]
+            node = edit.node(pick.node)
+            (made,) = edit.insert(
+                node, "Gather", operands, f"{output}.used", called=f"{pick.node.name}.used", axis=pick.axis
+            )
+            edit.replace(edit.value(output), made)
+        edit.remove(edit.node(pick.node))
 
-    def pass_by(self, node: Node, axis: int, picks: Sequence[Pick]) -> int:
-        """Readers of whole operands of a Concat read these; how many did."""
-        sizes = [self.program.shapes[name][axis] for name in node.inputs]
-        ends = np.cumsum(sizes).tolist()
-        spans = {(end - size, end): name for name, size, end in zip(node.inputs, sizes, ends, strict=True)}
-        parts = [
-            (pick, output, spans.get((taken[0], taken[-1] + 1)))
-            for pick in picks
-            for output, taken in pick.indices
-            if not pick.drops_axis and taken == tuple(range(taken[0], taken[0] + len(taken)))
-        ]
-        if len(parts) < sum(len(pick.indices) for pick in picks) or any(part is None for *_, part in parts):
-            return 0
-        for pick, output, part in parts:
-            assert part is not None
-            proto = self.nodes[pick.indices[0][0]]
-            name = self.fresh.node(f"{pick.node.name}.part")
-            made = helper.make_node("Identity", [part], [output], name)
-            self.graph.node.insert(list(self.graph.node).index(proto), made)
-        for pick in picks:
-            self.graph.node.remove(self.nodes[pick.indices[0][0]])
-        return len(parts)
 
-    def finish(self) -> None:
-        """Shapes are another question now."""
-        del self.graph.value_info[:]
+def _give(edit: Editor, pick: Pick, value: Value, output: str) -> None:
+    """What a reader took is a value as it is."""
+    (made,) = edit.insert(
+        edit.node(pick.node), "Identity", [value], f"{output}.used", called=f"{pick.node.name}.used"
+    )
+    edit.replace(edit.value(output), made)
 
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = self.fresh.new(wanted)
-        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+
+def _pass_by(edit: Editor, program: Program, node: Node, axis: int, picks: Sequence[Pick]) -> int:
+    """Readers of whole operands of a Concat read these; how many did."""
+    ends = np.cumsum([program.shapes[name][axis] for name in node.inputs]).tolist()
+    parts = dict(zip(zip([0, *ends[:-1]], ends, strict=True), node.inputs, strict=True))
+    taken = [(pick, output, tuple(indices)) for pick in picks for output, indices in pick.indices]
+    spans = [(indices[0], indices[-1] + 1) for *_, indices in taken]
+    if any(pick.drops_axis for pick in picks) or any(
+        span not in parts or indices != tuple(range(*span))
+        for (*_, indices), span in zip(taken, spans, strict=True)
+    ):
+        return 0
+    for (pick, output, _), span in zip(taken, spans, strict=True):
+        _give(edit, pick, edit.value(parts[span]), output)
+    for pick in picks:
+        edit.remove(edit.node(pick.node))
+    return len(taken)

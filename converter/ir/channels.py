@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
-
-PRODUCTS = ("Conv", "Gemm", "MatMul")
-_OF_ONE_CHANNEL = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
 
 
 def channel_axis(program: Program, value: str, op: str) -> int:
@@ -33,7 +31,7 @@ def magnitudes(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
 
 def are_owned(program: Program, node: Node, *, bias: bool = True) -> bool:
     """Whether a product's weights (and bias) are float32 constants in memory that nobody else reads."""
-    if node.op not in PRODUCTS or node.attributes.get("transA", 0):
+    if not is_a(node, Kind.PRODUCT) or node.attributes.get("transA", 0):
         return False
     if node.op == "MatMul" and len(program.shapes[node.inputs[1]]) != 2:
         return False
@@ -51,8 +49,8 @@ def keeps_apart(program: Program, node: Node) -> bool:
     """Whether a channel (the second axis) of the result comes from that of the input alone: pools, means and
     reshapes; functions of each element are not looked at."""
     shape, result = (program.shapes[value] for value in (node.inputs[0], node.outputs[0]))
-    if node.op in ("Flatten", "Reshape", "Squeeze"):
+    if is_a(node, Kind.RESHAPE):
         return shape[:2] == result[:2] and all(size == 1 for size in (*shape[2:], *result[2:]))
     if node.op in ("ReduceMean", "ReduceMax"):
         return min(reduction_axes(program, node) or (0,)) > 1
-    return node.op in _OF_ONE_CHANNEL
+    return is_a(node, Kind.POOL | Kind.GLOBAL_POOL)

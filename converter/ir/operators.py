@@ -1,4 +1,4 @@
-"""Classes of operators that planning and quantisation treat alike."""
+"""What follows from a node: the axes it reduces, where it writes, whether its scale is that of its input."""
 
 from __future__ import annotations
 
@@ -8,115 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, Kind, is_a
 from fadiff.converter.ir.program import FLOATS, INTEGERS, Node, Program
 
-UNARY = frozenset(
-    [
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BitwiseNot",
-        "Cast",
-        "CastLike",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Cosh",
-        "Dropout",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Log",
-        "Mish",
-        "Neg",
-        "Not",
-        "QuickGelu",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "ThresholdedRelu",
-    ]
-)
-"""Operators whose output element depends on the same element of each input only."""
-BINARY = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Pow",
-        "Max",
-        "Min",
-        "Mean",
-        "Sum",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "And",
-        "Or",
-        "Xor",
-        "PRelu",
-        "Where",
-        "Mod",
-    ]
-)
-WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-"""Products: their first two inputs are int8 operands, the third a bias."""
-KEEPS_SCALE = frozenset(
-    [
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "MaxPool",
-        "GlobalMaxPool",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-        "ReduceMax",
-        "ReduceMin",
-    ]
-)
-"""Operators that only pick or move elements: the output has the input's scale."""
-SCATTERS = frozenset(("ScatterElements", "ScatterND"))
-"""Operators that put other elements into a value, at indices."""
-_MAXIMA = frozenset(("ArgMax", "GlobalMaxPool", "MaxPool", "ReduceMax", "Softmax", "LogSoftmax"))
-_MINIMA = frozenset(("ArgMin", "ReduceMin"))
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
 
 
@@ -176,7 +70,7 @@ def keeps_scale(node: Node) -> bool:
         return bool(node.attributes.get("mode", "nearest") == "nearest")
     if node.op == "Pad":
         return bool(node.attributes.get("mode", "constant") != "constant")
-    return node.op in KEEPS_SCALE
+    return is_a(node, KEEPS_SCALE)
 
 
 def is_square(program: Program, node: Node) -> bool:
@@ -185,30 +79,26 @@ def is_square(program: Program, node: Node) -> bool:
     return exponent is not None and bool(np.all(exponent == 2))
 
 
-def extremes_taken(program: Program, value: str) -> tuple[str, ...]:
-    """The operators that read a value, moved or not, if all of them only see its maxima, or all its minima.
+def extremes_taken(program: Program, value: str) -> tuple[Node, ...]:
+    """The nodes that read a value, moved or not, if all of them only see its maxima, or all its minima.
 
     (A softmax does not see what lies far enough below its maximum.)  Empty where others read it as well.
     """
-    readers: set[str] = set()
+    readers = list[Node]()
     pending = [value]
     while pending:
         moved = pending.pop()
         if moved in program.outputs:
             return ()
         for node in program.consumers(moved):
-            if node.op in _MAXIMA | _MINIMA:
-                readers.add(node.op)
+            if is_a(node, Kind.MAXIMUM | Kind.MINIMUM):
+                readers.append(node)
             elif keeps_scale(node) and node.inputs[0] == moved:
                 pending.extend(v for v in node.outputs if v)
             else:
                 return ()
-    return tuple(sorted(readers)) if readers <= _MAXIMA or readers <= _MINIMA else ()
-
-
-def is_elementwise(node: Node) -> bool:
-    """Whether a node computes each element from the same element of its inputs."""
-    return node.domain in ("", "com.microsoft") and node.op in UNARY | BINARY
+    alike = any(all(is_a(node, kind) for node in readers) for kind in (Kind.MAXIMUM, Kind.MINIMUM))
+    return tuple(readers) if alike else ()
 
 
 def is_tabulated(program: Program, node: Node) -> bool:
@@ -217,7 +107,7 @@ def is_tabulated(program: Program, node: Node) -> bool:
         training = program.constant(node.input(2))
         return not node.input(2) or (training is not None and not training.any())
     kinds = (*FLOATS, *INTEGERS, onnx.TensorProto.BOOL)
-    return is_elementwise(node) and all(program.types.get(v) in kinds for v in node.outputs if v)
+    return is_a(node, ELEMENTWISE) and all(program.types.get(v) in kinds for v in node.outputs if v)
 
 
 def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:

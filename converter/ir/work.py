@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.program import Node, Program
 
 
 def macs_of(program: Program, node: Node) -> int:
     """Multiply-accumulates of a product (Conv, ConvTranspose, Gemm, MatMul), 0 of any other node, and of
     one whose shapes are not known."""
-    if node.op not in WEIGHTED or node.domain:
+    if not is_a(node, WEIGHTED) or node.domain:
         return 0
     shapes = [program.shapes.get(value, ()) for value in (*node.inputs[:2], node.outputs[0])]
     if not all(shapes):

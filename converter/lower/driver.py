@@ -9,7 +9,7 @@ import onnx
 
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import AxisScales, ElementType, Graph
-from fadiff.converter.ir.operators import is_elementwise
+from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
 from fadiff.converter.ir.strided import dense
@@ -26,39 +26,8 @@ from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.rewrites import ABSORB_MOVEMENT
 
-_MOVEMENT = frozenset(
-    [
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
-"""Operators that only change the access to a value."""
-_IMAGE_READERS = frozenset(
-    [
-        "Conv",
-        "ConvTranspose",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "LpPool",
-        "Resize",
-        "Upsample",
-        "BatchNormalization",
-        "InstanceNormalization",
-        "LRN",
-        "DepthToSpace",
-        "SpaceToDepth",
-    ]
-)
+_MOVEMENT = Kind.RESHAPE | Kind.TRANSPOSE | Kind.SHUFFLE | Kind.STRIDED
+"""What only changes the access to a value."""
 
 
 def unsupported(
@@ -113,7 +82,7 @@ def lower(
             floats.lower(step, _lower_step)
             continue
         _lower_step(lowering, step)
-        if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
+        if ABSORB_MOVEMENT in without and is_a(step.head, _MOVEMENT):
             for value in step.head.outputs:
                 if value not in quantisation.joined:  # (a copy would not know of its parts)
                     lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
@@ -180,10 +149,10 @@ def _is_image(program: Program, value: str) -> bool:
     pending, seen = [value], set()
     while pending:
         for node in program.consumers(pending.pop()):
-            if node.op in _IMAGE_READERS:
+            if is_a(node, Kind.IMAGE):
                 return True
             if (
-                is_elementwise(node) or node.op in ("Concat", "Pad", "Slice", "Split")
+                is_a(node, ELEMENTWISE) or node.op in ("Concat", "Pad", "Slice", "Split")
             ) and node.name not in seen:
                 seen.add(node.name)
                 pending.extend(node.outputs)

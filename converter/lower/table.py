@@ -16,7 +16,7 @@ import onnx
 from fadiff.converter import decompose
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.operators import BINARY, UNARY, is_elementwise
+from fadiff.converter.ir.kinds import ELEMENTWISE, is_a, named
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower import movement, pool, rows
@@ -171,7 +171,7 @@ def find(node: Node) -> Operator | None:
 def is_known(op: str) -> bool:
     """Whether a standard operator is in one of the tables or element-wise, in any opset."""
     lowered = {entry.op for entry in OPERATORS if not entry.domain}
-    return op in UNARY | BINARY | lowered | {entry.op for entry in decompose.DECOMPOSITIONS}
+    return op in named(ELEMENTWISE) | lowered | {entry.op for entry in decompose.DECOMPOSITIONS}
 
 
 def unknown_operators(
@@ -202,7 +202,7 @@ def cannot_load(problem: Unsupported) -> bool:
 def _is_supported(node: Node) -> bool:
     if node.domain == "":
         return is_known(node.op) or node.op in FOLDED
-    return find(node) is not None or is_elementwise(node)
+    return find(node) is not None or is_a(node, ELEMENTWISE)
 
 
 def _unknown(node: Node) -> Unsupported:
@@ -249,7 +249,7 @@ def _broken(node: Node, why: str) -> Unsupported:
 
 
 def _remedy(node: Node) -> str:
-    if is_elementwise(node):
+    if is_a(node, ELEMENTWISE):
         return "only functions of one value and the listed binary operators are lowered"
     if not node.domain and not onnx.defs.has(node.op):
         return "it is no operator of ONNX: export the model without the tool that wrote it, or cut it away"

@@ -13,61 +13,16 @@ from dataclasses import replace
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import plain_name
+from fadiff.converter.ir.kinds import MOVE, Kind, is_a, named
 from fadiff.converter.ir.operators import is_square, keeps_scale
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.states import State
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 
-PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
-EXACT_FUNCTIONS = frozenset(
-    [
-        "Abs",
-        "Add",
-        "Ceil",
-        "Clip",
-        "Div",
-        "Dropout",
-        "Floor",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "LeakyRelu",
-        "Max",
-        "Min",
-        "Mul",
-        "Neg",
-        "PRelu",
-        "Reciprocal",
-        "Relu",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "ThresholdedRelu",
-    ]
-)
-"""Element-wise nodes whose every step one float32 operation rounds; so does a square (`is_square`)."""
-EXPONENTIALS = frozenset(("Celu", "Elu", "Exp", "QuickGelu", "Selu", "Sigmoid", "Swish", "Tanh"))
-"""Those that take tens of operations (converter/lower/exponentials.py): between wide products only."""
-ARITHMETIC = frozenset(("Add", "BatchNormalization", "Sub", "Mul", "Div", "Max", "Min"))
-MOVES = frozenset(
-    [
-        "Concat",
-        "DepthToSpace",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Resize",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
+ARITHMETIC = named(Kind.ARITHMETIC) | {"BatchNormalization", "Max", "Min"}
+"""Nodes of several values that may be named."""
+MOVES = named(MOVE | Kind.STRIDED | Kind.JOIN) | {"Gather", "MaxPool", "Resize"}
 """They give elements that they read (a Resize: to the nearest; a Gather: at constant places)."""
 
 
@@ -126,7 +81,7 @@ def widened(steps: Sequence[Step], names: Collection[str] | None = None) -> tupl
 
     def is_wide(step: Step) -> bool:
         named = names is None or step.name in names or not set(step.onnx_nodes).isdisjoint(names)
-        return step.kind == "lookup" or (named and step.head.op in PRODUCTS)
+        return step.kind == "lookup" or (named and is_a(step.head, Kind.PRODUCT))
 
     return tuple(replace(step, is_wide=is_wide(step)) for step in steps)
 
@@ -136,16 +91,16 @@ def can_be_float(program: Program, step: Step) -> bool:
     if not _holds_floats(program, step) or step.mask:
         return False
     if step.kind == "lookup":
-        known = EXACT_FUNCTIONS | (EXPONENTIALS if step.is_wide else frozenset())
-        return all(node.op in known or is_square(program, node) for node in step.nodes)
-    return step.kind == "node" and step.head.op in PRODUCTS | ARITHMETIC
+        known = Kind.EXACT | (Kind.EXPONENTIAL if step.is_wide else Kind.EXACT)
+        return all(is_a(node, known) or is_square(program, node) for node in step.nodes)
+    return step.kind == "node" and (is_a(step.head, Kind.PRODUCT) or step.head.op in ARITHMETIC)
 
 
 def cell_of(program: Program, steps: Sequence[Step], state: State) -> frozenset[str]:
     """The arithmetic on single elements that leads to a state's next value, back to products and tables; none
     where none of it reads the state."""
     before = _before(program, steps, state.output, lambda step: _joins(program, step))
-    found = {s.name for s in before if can_be_float(program, s) and s.head.op not in PRODUCTS}
+    found = {s.name for s in before if can_be_float(program, s) and not is_a(s.head, Kind.PRODUCT)}
     read = {s.name for s in _behind(program, steps, state.input)}
     return frozenset(found) if read & found else frozenset()
 
@@ -226,7 +181,7 @@ def _behind(program: Program, steps: Sequence[Step], value: str) -> list[Step]:
 
 
 def _joins(program: Program, step: Step) -> bool:
-    return moves(program, step) or (can_be_float(program, step) and step.head.op not in PRODUCTS)
+    return moves(program, step) or (can_be_float(program, step) and not is_a(step.head, Kind.PRODUCT))
 
 
 def moves(program: Program, step: Step) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 
 
@@ -87,7 +87,7 @@ def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple
                 break
             nodes.insert(0, node)
             source = before
-        if nodes and nodes[0].op in ("Add", "Sub") and program.producer[source].op in WEIGHTED:
+        if nodes and nodes[0].op in ("Add", "Sub") and is_a(program.producer[source], WEIGHTED):
             del nodes[0]
         known = _combined(program, nodes)
         if nodes and known is not None and known.is_meaning:
@@ -128,7 +128,7 @@ def _of_node(program: Program, node: Node) -> Affine | None:
     if node.op == "BatchNormalization":
         return _of_normalisation(program, node)
     constants = [program.constants[v] for v in node.inputs if v in program.constants]
-    if node.op not in ("Add", "Sub", "Mul", "Div") or len(constants) != 1 or len(node.inputs) != 2:
+    if not is_a(node, Kind.ARITHMETIC) or len(constants) != 1 or len(node.inputs) != 2:
         return None
     if node.op in ("Sub", "Div") and node.inputs[0] in program.constants:
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
@@ -30,7 +31,6 @@ ROOT: Monomial = (0, 0, 0, -1)
 _HIGHEST = 2
 _GUARD = 1e-6
 """A term added to a root, or a bound below it, up to this only keeps a row of zeros zero."""
-_RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Moments:
         terms = {monomial: c for monomial, c in terms.items() if np.any(c)}
         shape = self._program.shapes[node.outputs[0]]
         known = [self._values[v] for v in node.inputs if v in self._values]
-        if node.op.startswith("Reduce") or node.op in _RESHAPES:
+        if node.op.startswith("Reduce") or is_a(node, Kind.RESHAPE):
             aligned = self._is_aligned(shape)
         else:
             aligned = known[0].aligned
@@ -83,7 +83,7 @@ class Moments:
 
     def _compute(self, node: Node) -> Terms | None:
         first = self._values.get(node.inputs[0])
-        if node.op in ("Add", "Sub", "Mul", "Div"):
+        if is_a(node, Kind.ARITHMETIC):
             return self._binary(node)
         if node.op in ("Max", "Clip", "Relu"):
             return self._bounded(node)
@@ -91,7 +91,7 @@ class Moments:
             return None
         if node.op in ("ReduceMean", "ReduceSum"):
             return self._reduced(node, first)
-        if node.op in _RESHAPES:
+        if is_a(node, Kind.RESHAPE):
             return first.terms if self._keeps_rows(first) else None
         if node.op == "Expand":
             return first.terms if first.aligned and not _has(first.terms, 0) else None

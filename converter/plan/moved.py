@@ -10,30 +10,27 @@ import math
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program, program_of
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import vector_of
-from fadiff.converter.printable import FreshNames
-from fadiff.converter.read.reserved import names_in
-
-RESHAPES = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
-_AFFINE = frozenset(("Add", "Sub", "Mul", "Div"))
 
 
-def moves_behind(model: onnx.ModelProto, program: Program, weights: StoredWeights) -> Program:
-    """Rewrite a normalised model in place: moves of an input come behind affine functions of it."""
-    while (found := _first(program)) is not None:
-        _swap(model, program, *found)
-        program = program_of(model, weights)
-    return program
+def moves_behind(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A normalised model, with moves of an input behind affine functions of it."""
+    while (found := _first(program := program_of(model))) is not None:
+        edit = Editor(model)
+        _swap(edit, program, *found)
+        model = edit.model()
+    return model
 
 
 def is_move(program: Program, node: Node, value: str) -> bool:
     """Whether a node gives all elements of the value on, in another order or under another shape."""
     known = value in program.shapes and node.outputs[0] in program.shapes
-    return known and node.op in RESHAPES | {"Transpose"} and not node.domain and node.inputs[0] == value
+    moves = is_a(node, Kind.RESHAPE | Kind.TRANSPOSE)
+    return known and moves and node.inputs[0] == value
 
 
 def axis_before(program: Program, move: Node, axis: int) -> int | None:
@@ -76,7 +73,7 @@ def _is_function(program: Program, node: Node) -> bool:
         return program.is_float(node.outputs[0])
     value = next(program.activations(node))
     shape = program.shapes.get(value)
-    if node.op not in _AFFINE or shape is None or program.shapes.get(node.outputs[0]) != shape:
+    if not is_a(node, Kind.ARITHMETIC) or shape is None or program.shapes.get(node.outputs[0]) != shape:
         return False
     return vector_of(_constant(program, node), len(shape)) is not None
 
@@ -90,30 +87,18 @@ def _axis(program: Program, node: Node, rank: int) -> int | None:
     return None if vector is None else vector[1]
 
 
-def _swap(model: onnx.ModelProto, program: Program, move: Node, function: Node, axis: int | None) -> None:
+def _swap(edit: Editor, program: Program, move: Node, function: Node, axis: int | None) -> None:
     """a -> move -> b -> function -> c becomes a -> function -> b' -> move -> c."""
-    graph, fresh = model.graph, FreshNames(names_in(model.graph))
-    places = {node.output[0]: i for i, node in enumerate(graph.node) if node.output}
-    first, second = places[move.outputs[0]], places[function.outputs[0]]
-    moving, computing = onnx.NodeProto(), onnx.NodeProto()
-    moving.CopyFrom(graph.node[first])
-    computing.CopyFrom(graph.node[second])
-    source, shape = move.inputs[0], program.shapes[move.inputs[0]]
-    between = fresh.new(f"{source}.{function.op}")
-    for i, name in enumerate(function.inputs):
-        if name in program.constants and function.op != "Cast":
-            array = program.constants[name].reshape(-1)
-            array = array.reshape(
-                [-1 if at == axis else 1 for at in range(len(shape))] if axis is not None else []
-            )
-            computing.input[i] = fresh.new(name)
-            graph.initializer.append(numpy_helper.from_array(array, computing.input[i]))
-        else:
-            computing.input[i] = source
-    computing.output[0], moving.input[0], moving.output[0] = between, between, function.outputs[0]
-    graph.node[first].CopyFrom(computing)
-    graph.node[second].CopyFrom(moving)
-    kept = [value for value in graph.value_info if value.name != move.outputs[0]]
-    del graph.value_info[:]
-    kind = program.types[function.outputs[0]]
-    graph.value_info.extend([*kept, helper.make_tensor_value_info(between, kind, shape)])
+    moving, computing = edit.node(move), edit.node(function)
+    source, rank = edit.value(move.inputs[0]), len(program.shapes[move.inputs[0]])
+    for place, name in enumerate(function.inputs):
+        value = source
+        if name in program.constants:
+            shape = [] if axis is None else [-1 if at == axis else 1 for at in range(rank)]
+            value = edit.constant(name, program.constants[name].reshape(shape))
+        computing.replace_input_with(place, value)
+    result, moved = computing.outputs[0], moving.outputs[0]
+    moving.replace_input_with(0, result)
+    edit.move(computing, moving)
+    edit.replace(result, moved)
+    result.shape, moved.type = source.shape, result.type

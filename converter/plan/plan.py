@@ -22,7 +22,8 @@ from typing import Literal
 import numpy as np
 
 from fadiff.converter.ir.graph import Activation, ElementType
-from fadiff.converter.ir.operators import WEIGHTED, is_tabulated
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
+from fadiff.converter.ir.operators import is_tabulated
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import input_chains, output_chains
 from fadiff.converter.plan.norms import Norm, find_norms
@@ -182,7 +183,7 @@ class _Planner:
         activation: Activation = "none"
         value = node.outputs[0] if node.outputs else ""
         folds = FOLD_EPILOGUES not in self.without
-        if node.op in WEIGHTED and folds:
+        if is_a(node, WEIGHTED) and folds:
             adder = self._next(value, "Add")
             if adder is not None and not node.input(2) and self._is_bias(node, adder):
                 bias = next(v for v in adder.inputs if v in self.program.constants)
@@ -193,7 +194,7 @@ class _Planner:
         if softmax is not None and mask:
             scores = next(v for v in self.program.activations(node) if v != mask)
             return Step("node", softmax, (node, softmax), softmax.outputs[0], mask=mask, source=scores)
-        if folds and (node.op in WEIGHTED or self._is_residual_add(node)):
+        if folds and (is_a(node, WEIGHTED) or self._is_residual_add(node)):
             relu = self._next(value, "Relu") or self._next(value, "Clip")
             if relu is not None and self._is_rectifier(relu):
                 activation = "relu"

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from fadiff.converter.ir.channels import channel_axis
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
@@ -78,7 +78,7 @@ def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
     """The products that can take back what the mean of a channel loses."""
     found = []
     for step in steps:
-        if step.kind != "node" or step.head.op not in WEIGHTED or step.is_float:
+        if step.kind != "node" or not is_a(step.head, WEIGHTED) or step.is_float:
             continue
         sums = (step.nodes[1] if step.bias else step.head).outputs[0]
         weights = [name for name in step.head.inputs[:2] if name in program.constants]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.work import macs_of
@@ -274,5 +274,5 @@ def listed(scores: Scores) -> str:
 
 def _weights(program: Program) -> int:
     """Constants that products multiply by."""
-    names = {name for node in program.nodes if node.op in WEIGHTED for name in node.inputs[:2]}
+    names = {name for node in program.nodes if is_a(node, WEIGHTED) for name in node.inputs[:2]}
     return sum(program.constants[name].size for name in names if name in program.constants)

@@ -12,21 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter.decompose.unused import pick_of
-from fadiff.converter.ir.channels import PRODUCTS
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.ir.window import pads_of
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.moved import axis_before, is_move
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.quantise.ranges import Range
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.reserved import names_in
 
 _LEAST_SAMPLES = 3
 _UNLIKE, _DOUBT = 3.0, 4.0
@@ -51,16 +49,18 @@ class _Columns:
     can_shift: bool
 
 
-def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
-    """Rewrite a normalised float model in place; the inputs whose columns it made alike.
+def balance_inputs(
+    file: str, model: onnx.ModelProto, program: Program, samples: Samples
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A normalised float model rewritten, and the inputs whose columns it made alike.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
     if len(samples) < _LEAST_SAMPLES:
-        return ()
+        return model, ()
     ends = {name: nodes[-1].outputs[0] for name, nodes in input_chains(program)}
-    found = []
+    edit, found = Editor(model), []
     for name in program.inputs:
         columns = _columns(program, name, _behind_moves(program, ends.get(name, name)))
         if columns is None:
@@ -68,9 +68,9 @@ def balance_inputs(file: str, model: onnx.ModelProto, program: Program, samples:
         factor, shift = _choice(columns, _numbers(file, model, samples, columns))
         if np.all(shift == 0) and np.unique(factor).size == 1:
             continue
-        _Editor(model, program).balance(columns, factor.astype(np.float32), shift.astype(np.float32))
+        _balance(edit, program, columns, factor.astype(np.float32), shift.astype(np.float32))
         found.append(name)
-    return tuple(found)
+    return (edit.model() if found else model), tuple(found)
 
 
 def with_headroom(
@@ -135,7 +135,7 @@ def _can_move(program: Program, value: str, name: str, axis: int) -> bool:
 
 def multiplies(program: Program, node: Node, value: str) -> bool:
     """Whether a node is a product of the value and constant weights that may change."""
-    weight = program.constant(node.input(1)) if node.op in PRODUCTS else None
+    weight = program.constant(node.input(1)) if is_a(node, Kind.PRODUCT) else None
     plain = weight is not None and (node.op == "Conv" or weight.ndim == 2)
     is_operand = node.inputs[0] == value and value not in node.inputs[1:]
     return plain and is_operand and not node.attributes.get("transA", 0)
@@ -186,91 +186,64 @@ def _choice(columns: _Columns, numbers: np.ndarray) -> tuple[np.ndarray, np.ndar
     return most / spread, np.where(varies, middle, 0.0)
 
 
-class _Editor:
-    """Changes a model in place."""
+def _balance(
+    edit: Editor, program: Program, columns: _Columns, factor: np.ndarray, shift: np.ndarray
+) -> None:
+    """(value - shift) * factor for the readers, whose weights and biases take it back."""
+    shape = program.shapes[columns.value]
+    along = [-1 if axis == columns.axis else 1 for axis in range(len(shape))]
+    value, first = edit.value(columns.value), edit.node(columns.readers[0])
+    for op, vector, neutral in (("Sub", shift, 0), ("Mul", factor, 1)):
+        if np.any(vector != neutral):
+            array = vector.reshape(along if vector.size > 1 else [1] * len(shape))
+            operand = edit.constant(f"{columns.value}.{op}", array)
+            value = edit.elementwise(first, op, [value, operand], f"{columns.value}.{op}.out")
+    for node in columns.readers:
+        edit.node(node).replace_input_with(0, value)
+    for node, taken in columns.products:
+        vectors = (np.broadcast_to(vector, shape[columns.axis])[list(taken)] for vector in (factor, shift))
+        _take_back(edit, program, node, *vectors)
 
-    def __init__(self, model: onnx.ModelProto, program: Program) -> None:
-        self.graph, self.program = model.graph, program
-        self.nodes = {node.output[0]: node for node in model.graph.node}
-        self.fresh = FreshNames(names_in(model.graph))
 
-    def balance(self, columns: _Columns, factor: np.ndarray, shift: np.ndarray) -> None:
-        """(value - shift) * factor for the readers, whose weights and biases take it back."""
-        rank = len(self.program.shapes[columns.value])
-        spread = [-1 if axis == columns.axis else 1 for axis in range(rank)]
-        value, made = columns.value, []
-        for op, vector, neutral in (("Sub", shift, 0), ("Mul", factor, 1)):
-            if np.all(vector == neutral):
-                continue
-            shape = spread if vector.size > 1 else [1] * rank
-            operand = self._constant(f"{columns.value}.{op}", vector.reshape(shape))
-            out = self.fresh.new(f"{columns.value}.{op}.out")
-            made.append(helper.make_node(op, [value, operand], [out], name=self.fresh.node(out)))
-            sizes = self.program.shapes[columns.value]
-            self.graph.value_info.append(helper.make_tensor_value_info(out, TensorProto.FLOAT, sizes))
-            value = out
-        first = min(list(self.graph.node).index(self.nodes[node.outputs[0]]) for node in columns.readers)
-        for node in columns.readers:
-            self.nodes[node.outputs[0]].input[0] = value
-        for offset, added in enumerate(made):
-            self.graph.node.insert(first + offset, added)
-        self.nodes = {node.output[0]: node for node in self.graph.node}
-        count = self.program.shapes[columns.value][columns.axis]
-        for node, taken in columns.products:
-            vectors = (np.broadcast_to(vector, (count,))[list(taken)] for vector in (factor, shift))
-            self._take_back(node, self.nodes[node.outputs[0]], *vectors)
+def _take_back(edit: Editor, program: Program, node: Node, factor: np.ndarray, shift: np.ndarray) -> None:
+    weight = program.constants[node.inputs[1]].astype(np.float64)
+    summed = by_input(node, weight)
+    scaled = summed / factor[:, None] if node.op != "Conv" else weight / _spread(node, weight, factor)
+    if node.op == "Conv":
+        added = (weight * _spread(node, weight, shift)).reshape(len(weight), -1).sum(1)
+    else:
+        added = shift.astype(np.float64) @ summed
+        scaled = scaled.T if node.attributes.get("transB", 0) else scaled
+    edit.node(node).replace_input_with(1, edit.constant(node.inputs[1], scaled.astype(np.float32)))
+    if np.any(shift != 0):
+        _add(edit, program, node, added)
 
-    def _take_back(self, node: Node, proto: onnx.NodeProto, factor: np.ndarray, shift: np.ndarray) -> None:
-        weight = self.program.constants[node.inputs[1]].astype(np.float64)
-        summed = by_input(node, weight)
-        scaled = summed / factor[:, None] if node.op != "Conv" else weight / _spread(node, weight, factor)
-        if node.op == "Conv":
-            added = (weight * _spread(node, weight, shift)).reshape(len(weight), -1).sum(1)
-        else:
-            added = shift.astype(np.float64) @ summed
-            scaled = scaled.T if node.attributes.get("transB", 0) else scaled
-        proto.input[1] = self._constant(node.inputs[1], scaled.astype(np.float32))
-        if np.any(shift != 0):
-            self._add(node, proto, added)
 
-    def _add(self, node: Node, proto: onnx.NodeProto, added: np.ndarray) -> None:
-        """Add a vector over output channels to the bias of a product, or in front of what is added to it."""
-        if node.op == "MatMul":
-            self._add_behind(node, proto, added)
-            return
+def _add(edit: Editor, program: Program, node: Node, added: np.ndarray) -> None:
+    """Add a vector over output channels to the bias of a product, or to what is added to a MatMul."""
+    product = edit.node(node)
+    if node.op != "MatMul":
         alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
         added = added * (alpha / beta) if node.op == "Gemm" and node.input(2) else added * alpha
-        before = self.program.constants[node.inputs[2]].reshape(-1) if node.input(2) else 0.0
-        name = self._constant(node.input(2) or f"{node.name}.bias", (before + added).astype(np.float32))
+        before = program.constants[node.inputs[2]].reshape(-1) if node.input(2) else 0.0
+        bias = edit.constant(node.input(2) or f"{node.name}.bias", (before + added).astype(np.float32))
         if node.op == "Gemm" and not node.input(2):  # (a beta without a bias says nothing)
-            kept = [attribute for attribute in proto.attribute if attribute.name != "beta"]
-            del proto.attribute[:]
-            proto.attribute.extend(kept)
-        inputs = [*list(proto.input)[:2], name]
-        del proto.input[:]
-        proto.input.extend(inputs)
-
-    def _add_behind(self, node: Node, proto: onnx.NodeProto, added: np.ndarray) -> None:
-        reader = self.program.sole_consumer(node.outputs[0])
-        constants = self.program.constants
-        if reader is not None and reader.op == "Add" and any(v in constants for v in reader.inputs):
-            place, name = next((i, v) for i, v in enumerate(reader.inputs) if v in constants)
-            bias = self._constant(name, (constants[name] + added).astype(np.float32))
-            self.nodes[reader.outputs[0]].input[place] = bias
-            return
-        result = node.outputs[0]
-        sums = self.fresh.new(f"{result}.sums")
-        shape = self.program.shapes[result]
-        self.graph.value_info.append(helper.make_tensor_value_info(sums, TensorProto.FLOAT, shape))
-        bias = self._constant(f"{node.name}.bias", added.astype(np.float32))
-        adder = helper.make_node("Add", [sums, bias], [result], name=self.fresh.node(f"{node.name}.add"))
-        proto.output[0] = sums
-        self.graph.node.insert(list(self.graph.node).index(proto) + 1, adder)
-
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = self.fresh.new(wanted)
-        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+            product.attributes.pop("beta", None)
+        product.resize_inputs(3)
+        product.replace_input_with(2, bias)
+        return
+    reader, constants = program.sole_consumer(node.outputs[0]), program.constants
+    if reader is not None and reader.op == "Add" and any(v in constants for v in reader.inputs):
+        place, name = next((i, v) for i, v in enumerate(reader.inputs) if v in constants)
+        summed = edit.constant(name, (constants[name] + added).astype(np.float32))
+        edit.node(reader).replace_input_with(place, summed)
+        return
+    bias = edit.constant(f"{node.name}.bias", added.astype(np.float32))
+    sums = product.outputs[0]
+    total = edit.elementwise(
+        product, "Add", [sums, bias], f"{sums.name}.sums", called=f"{node.name}.add", behind=True
+    )
+    edit.replace(sums, total)
 
 
 def by_input(node: Node, weight: np.ndarray) -> np.ndarray:

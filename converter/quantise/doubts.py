@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from fadiff.converter.decompose.tables import alone
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.quantise.observe import activations
@@ -118,7 +118,7 @@ def _of_scaled_pixels(
     Training makes sums and biases of like size, as batch normalisation does before it is folded.
     """
     node = program.sole_consumer(name)
-    if node is None or node.op not in WEIGHTED or node.inputs[0] != name:
+    if node is None or not is_a(node, WEIGHTED) or node.inputs[0] != name:
         return
     value, bias = _with_bias(program, node)
     if bias is None or not bias.any():

@@ -21,24 +21,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+import onnx_ir
 
 from fadiff.converter.ir.channels import (
-    PRODUCTS,
     are_owned,
     channel_axis,
     keeps_apart,
     magnitudes,
     outputs_first,
 )
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.observe import channel_maxima
-from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
+from fadiff.converter.quantise.scales import saturates_at
 from fadiff.converter.read.inputs import Samples
 
-_OF_ELEMENTS = frozenset(("Relu", "LeakyRelu", "Identity"))
-"""f(s x) = s f(x) for every s > 0, element by element (the last axis holds a matrix product's channels)."""
 _WORTH_BITS = 1.0
 _MOST_SWEEPS = 20
 _MOST_BITS = 20
@@ -108,26 +108,28 @@ def equalised(constants: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> dic
     return weights
 
 
-def equalise(model: onnx.ModelProto, program: Program, pairs: Sequence[Pair]) -> tuple[str, frozenset[str]]:
-    """Make the channels of some pairs alike, in place.
+def equalise(
+    model: onnx.ModelProto, program: Program, pairs: Sequence[Pair]
+) -> tuple[onnx.ModelProto, str, frozenset[str]]:
+    """The model with the channels of some pairs made alike.
 
-    Returns a note, and the Min nodes behind a ReLU with one bound per channel: int8 saturates before the
-    least of them.
+    Also a note, and the Min nodes behind a ReLU with one bound per channel: int8 saturates before the least
+    of them.
     """
-    weights = equalised(program.constants, pairs)
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    edit = Editor(model)
+    for name, array in equalised(program.constants, pairs).items():
+        edit.value(name).const_value = onnx_ir.tensor(array, name=name)
     caps = [
-        _cap(model, program, pair.clip, pair.factor)
+        _cap(edit, program, pair.clip, pair.factor)
         for pair in pairs
         if pair.clip is not None and np.any(pair.factor < 1)
     ]
-    return (
+    note = (
         f"between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
         f"leaves the float model as it is; the layer that gains most has {_saved_bits(program, pairs):.1f} "
         "bits more per weight"
-    ), frozenset(caps)
+    )
+    return edit.model(), note, frozenset(caps)
 
 
 def _is_free(program: Program, pair: Pair, scales: Mapping[str, float]) -> bool:
@@ -159,21 +161,18 @@ def _room(limits: Mapping[str, float], largest: Mapping[str, np.ndarray]) -> np.
     return np.asarray(np.maximum(np.exp2(np.floor(np.log2(np.min(ratios, axis=0)))), 1))
 
 
-def _cap(model: onnx.ModelProto, program: Program, clip: Node, factor: np.ndarray) -> str:
+def _cap(edit: Editor, program: Program, clip: Node, factor: np.ndarray) -> str:
     """Clip(0, max) as a ReLU and one bound per channel; the name of the Min."""
-    (source, result), shape = (clip.inputs[0], clip.outputs[0]), program.shapes[clip.outputs[0]]
-    bounds = (_bound(program, clip) / factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
-    rectified, name = f"{result}.relu", f"{clip.name}.bounds"
-    graph = model.graph
-    at = next(i for i, node in enumerate(graph.node) if result in node.output)
-    graph.node[at].CopyFrom(helper.make_node("Relu", [source], [rectified], name=clip.name))
-    graph.node.insert(at + 1, helper.make_node("Min", [rectified, name], [result], name=name))
-    graph.initializer.append(numpy_helper.from_array(bounds, name))
-    read = {value for node in graph.node for value in node.input}
-    for tensor in [t for t in graph.initializer if t.name in clip.inputs and t.name not in read]:
-        graph.initializer.remove(tensor)
-    graph.value_info.append(helper.make_tensor_value_info(rectified, onnx.TensorProto.FLOAT, shape))
-    return name
+    rank, node = len(program.shapes[clip.outputs[0]]), edit.node(clip)
+    bounds = (_bound(program, clip) / factor).astype(np.float32).reshape(-1, *[1] * (rank - 2))
+    node.op_type = "Relu"
+    node.resize_inputs(1)
+    node.attributes.clear()
+    rectified, name = node.outputs[0], f"{clip.name}.bounds"
+    operands = [rectified, edit.constant(name, bounds)]
+    capped = edit.elementwise(node, "Min", operands, f"{rectified.name}.relu", called=name, behind=True)
+    edit.replace(rectified, capped)
+    return edit.name_of(capped)
 
 
 def _pair(program: Program, first: Node) -> Pair | None:
@@ -196,7 +195,7 @@ def _pair(program: Program, first: Node) -> Pair | None:
         reader = program.sole_consumer(value)
         if reader is None or reader.domain or reader.inputs[0] != value:
             return None
-        if reader.op in PRODUCTS:
+        if is_a(reader, Kind.PRODUCT):
             fits = are_owned(program, reader, bias=False) and channel_axis(program, value, reader.op) == axis
             fits = fits and program.shapes[value][axis] == channels
             ones = np.ones(channels, np.float32)
@@ -226,7 +225,7 @@ def _is_ceiling(program: Program, clip: Node) -> bool:
 
 
 def _is_homogeneous(program: Program, node: Node, axis: int) -> bool:
-    if node.op in _OF_ELEMENTS:
+    if is_a(node, Kind.HOMOGENEOUS):
         return True
     sloped = node.op == "PRelu" and node.inputs[1] in program.constants
     return axis == 1 and (sloped or keeps_apart(program, node))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.plan import Step
 
-_RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+_MOVES = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE
 
 
 def joined_outputs(
@@ -39,7 +40,7 @@ def joined_outputs(
 
 def is_reshaped(program: Program, names: Sequence[str]) -> bool:
     """Whether a joined value becomes the output under another shape: then it lies in the model's order."""
-    return any(program.producer[name].op in _RESHAPES for name in names[1:])
+    return any(is_a(program.producer[name], Kind.RESHAPE) for name in names[1:])
 
 
 def _way_out(program: Program, value: str) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def _way_out(program: Program, value: str) -> tuple[str, ...]:
     names, ops = [value], set[str]()
     while value not in program.outputs:
         reader = program.sole_consumer(value)
-        if reader is None or reader.op not in _RESHAPES | {"Transpose"}:
+        if reader is None or not is_a(reader, _MOVES):
             return ()
         ops.add("Transpose" if reader.op == "Transpose" else "Reshape")
         value = reader.outputs[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import keeps_scale
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
@@ -65,7 +66,7 @@ def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _picks(step: Step) -> bool:
-    return step.head.op in ("Softmax", "LogSoftmax") or keeps_scale(step.head)
+    return is_a(step.head, Kind.SOFTMAX) or keeps_scale(step.head)
 
 
 def float_values(

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.plan.floats import can_be_float, keep_float, moves, normalisers, outputs_of, widened
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.choose import Calibration, Choice
@@ -221,7 +221,7 @@ class MixedSearch:
         for name in names:
             step = self._step_of[name]
             out = float(np.prod(program.shapes[step.output]))
-            weight = program.shapes[step.head.inputs[1]] if step.head.op in WEIGHTED else ()
+            weight = program.shapes[step.head.inputs[1]] if is_a(step.head, WEIGHTED) else ()
             channels = weight[-1 if step.head.op == "MatMul" else 0] if weight else 1
             inputs = float(np.prod(weight)) / channels if weight else 1.0
             total += out * (1 + inputs / _ARRAY if self._step_of[name].is_wide else inputs)

@@ -16,21 +16,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from fadiff.converter.decompose.unused import chain_of, picks_of
 from fadiff.converter.ir.channels import channel_axis, magnitudes, output_axis, outputs_first
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import output_chains
 from fadiff.converter.plan.moved import is_move
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.quantise.columns import by_input, multiplies
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.reserved import names_in
 
-_LINEAR = frozenset(("Add", "Sub", "Mul", "Div", "Relu", "LeakyRelu", "Identity"))
+_LINEAR = Kind.ARITHMETIC | Kind.HOMOGENEOUS
 """What may stand between product and parts: s f(x) = f(s x), where what is added is multiplied, too."""
 _WORTH_MEANINGS = 8
 """Times smaller than the largest: columns of an output get scales of their own, which callers must know."""
@@ -50,8 +49,10 @@ class _Parted:
     columns: Mapping[str, Sequence[int]]
 
 
-def enlarge_parts(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
-    """Rewrite a normalised float model in place; the values that were enlarged, by powers of two.
+def enlarge_parts(
+    file: str, model: onnx.ModelProto, program: Program, samples: Samples
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A normalised float model rewritten, and the values that were enlarged, by powers of two.
 
     Raises:
         ModelError: the samples do not fit the model.
@@ -72,18 +73,18 @@ def enlarge_parts(file: str, model: onnx.ModelProto, program: Program, samples: 
         largest[name] = np.maximum(largest.get(name, size), size)
     sizes = {name: float(size.max(initial=0.0)) for name, size in largest.items()}
     done = list[str]()
-    editor = _Editor(model, program)
+    edit = Editor(model)
     for join in joins:
-        done += _enlarge_joined(editor, program, join, sizes)
+        done += _enlarge_joined(edit, program, join, sizes)
     for found in parted:
-        done += _enlarge_parted(editor, program, found, sizes)
+        done += _enlarge_parted(edit, program, found, sizes)
     for end in ends.values():
-        done += _enlarge_columns(editor, program, end, largest[end.value])
-    return tuple(done)
+        done += _enlarge_columns(edit, program, end, largest[end.value])
+    return (edit.model() if done else model), tuple(done)
 
 
 def _enlarge_parted(
-    editor: _Editor, program: Program, found: _Parted, largest: Mapping[str, float]
+    edit: Editor, program: Program, found: _Parted, largest: Mapping[str, float]
 ) -> Sequence[str]:
     """Multiply small parts in the weights, and divide them for their readers."""
     weights = _columns_of(program, found.chain[-1])
@@ -94,9 +95,9 @@ def _enlarge_parted(
         if factor > 1:
             small[output] = factors[list(columns)] = factor
     if small:
-        editor.enlarge(found.chain, found.axis, factors)
+        _enlarge(edit, program, found.chain, found.axis, factors)
     for output, factor in small.items():
-        editor.take_back(output, factor)
+        _take_back(edit, output, factor)
     return list(small)
 
 
@@ -123,15 +124,15 @@ def _end(program: Program, output: str, meant: Sequence[Node]) -> _End | None:
     return None
 
 
-def _enlarge_columns(editor: _Editor, program: Program, end: _End, largest: np.ndarray) -> Sequence[str]:
+def _enlarge_columns(edit: Editor, program: Program, end: _End, largest: np.ndarray) -> Sequence[str]:
     """Multiply small columns of an output in the weights; what its integers mean takes it back."""
     weights = _columns_of(program, end.chain[-1])
     factors = _factor(largest, weights, largest.max(), weights.max())
     if factors.max() < _WORTH_MEANINGS:
         return []
-    editor.enlarge(end.chain, end.axis, factors)
+    _enlarge(edit, program, end.chain, end.axis, factors)
     rank = len(program.shapes[end.value])
-    editor.take_back(end.value, factors.reshape([-1 if i == end.axis else 1 for i in range(rank)]))
+    _take_back(edit, end.value, factors.reshape([-1 if i == end.axis else 1 for i in range(rank)]))
     return [end.value]
 
 
@@ -149,7 +150,7 @@ def _columns_of(program: Program, product: Node) -> np.ndarray:
 
 def _linear_chain(program: Program, node: Node, axis: int) -> Sequence[Node]:
     chain = chain_of(program, node, axis)
-    return chain if all(step.op in _LINEAR for step in chain[:-1]) else ()
+    return chain if all(is_a(step, _LINEAR) for step in chain[:-1]) else ()
 
 
 def _is_joined_for_products(program: Program, node: Node) -> bool:
@@ -171,7 +172,7 @@ def _is_joined_for_products(program: Program, node: Node) -> bool:
 
 
 def _enlarge_joined(
-    editor: _Editor, program: Program, join: Node, largest: Mapping[str, float]
+    edit: Editor, program: Program, join: Node, largest: Mapping[str, float]
 ) -> Sequence[str]:
     """Multiply small operands of a Concat, and divide the weights that read them."""
     axis = int(join.attributes["axis"]) % len(program.shapes[join.outputs[0]])
@@ -193,12 +194,12 @@ def _enlarge_joined(
         if factor >= (2 if is_free else _WORTH_A_COPY):
             factors[starts[i] : ends[i]] = factor
             if chain:
-                editor.enlarge(chain, axis, np.full(program.shapes[name][axis], factor, np.float32))
+                _enlarge(edit, program, chain, axis, np.full(program.shapes[name][axis], factor, np.float32))
             else:
-                editor.multiply(join, i, factor)
+                _multiply(edit, join, i, factor)
             done.append(name)
     for reader in readers if done else ():
-        editor.divide_rows(reader, factors)
+        _divide_rows(edit, program, reader, factors)
     return done
 
 
@@ -254,66 +255,52 @@ def _parts(program: Program, node: Node) -> _Parted | None:
     return None
 
 
-class _Editor:
-    """Changes a model in place."""
+def _enlarge(edit: Editor, program: Program, chain: Sequence[Node], axis: int, factors: np.ndarray) -> None:
+    """Multiply columns of a product, and what is added to them."""
+    product, rank = chain[-1], len(program.shapes[chain[-1].outputs[0]])
+    along = [1] * len(program.shapes[product.inputs[1]])
+    along[output_axis(product)] = -1
+    _scale(edit, product, 1, factors.reshape(along))
+    if product.input(2):
+        _scale(edit, product, 2, factors)
+    for node in chain[:-1]:
+        for place, name in enumerate(node.inputs):
+            if node.op in ("Add", "Sub") and name in program.constants:
+                _scale(edit, node, place, factors.reshape(-1, *(1 for _ in range(rank - 1 - axis))))
 
-    def __init__(self, model: onnx.ModelProto, program: Program) -> None:
-        self.graph, self.program = model.graph, program
-        self.nodes = {value: node for node in model.graph.node for value in node.output if value}
-        self.fresh = FreshNames(names_in(model.graph))
-        self.changed: dict[str, np.ndarray] = {}
 
-    def enlarge(self, chain: Sequence[Node], axis: int, factors: np.ndarray) -> None:
-        """Multiply columns of a product, and what is added to them."""
-        product, rank = chain[-1], len(self.program.shapes[chain[-1].outputs[0]])
-        weight = self.program.constants[product.inputs[1]]
-        along = [-1 if at == output_axis(product) else 1 for at in range(weight.ndim)]
-        self._change(product, 1, factors.reshape(along))
-        if product.input(2):
-            self._change(product, 2, factors)
-        for node in chain[:-1]:
-            for place, name in enumerate(node.inputs):
-                if node.op in ("Add", "Sub") and name in self.program.constants:
-                    self._change(node, place, factors.reshape(-1, *(1 for _ in range(rank - 1 - axis))))
+def _divide_rows(edit: Editor, program: Program, product: Node, factors: np.ndarray) -> None:
+    """Divide the weights of input channels."""
+    along = [1] * len(program.shapes[product.inputs[1]])
+    along[0 if product.op != "Conv" and not product.attributes.get("transB", 0) else 1] = -1
+    _scale(edit, product, 1, 1 / factors.reshape(along))
 
-    def multiply(self, join: Node, place: int, factor: float) -> None:
-        """Multiply an operand, for this reader only."""
-        name = join.inputs[place]
-        large = self.fresh.new(f"{name}.large")
-        number = self._constant(f"{name}.factor", np.array(factor, np.float32))
-        made = helper.make_node("Mul", [name, number], [large], name=self.fresh.node(large))
-        node = self.nodes[join.outputs[0]]
-        node.input[place] = large
-        self.graph.node.insert(list(self.graph.node).index(node), made)
-        shape, kind = self.program.shapes[name], self.program.types[name]
-        self.graph.value_info.append(helper.make_tensor_value_info(large, kind, shape))
 
-    def divide_rows(self, product: Node, factors: np.ndarray) -> None:
-        """Divide the weights of input channels."""
-        weight = self.program.constants[product.inputs[1]]
-        at = 0 if product.op != "Conv" and not product.attributes.get("transB", 0) else 1
-        along = [-1 if axis == at else 1 for axis in range(weight.ndim)]
-        self._change(product, 1, 1 / factors.reshape(along))
+def _scale(edit: Editor, node: Node, place: int, factors: np.ndarray) -> None:
+    """Multiply a constant, for this reader only."""
+    reader = edit.node(node)
+    before = reader.inputs[place]
+    assert before is not None and before.const_value is not None
+    array = np.asarray(before.const_value.numpy() * factors, np.float32)
+    reader.replace_input_with(place, edit.constant(node.inputs[place], array))
 
-    def take_back(self, value: str, factor: np.ndarray) -> None:
-        """Divide a value by its factor, or by those of its columns, for those who read it."""
-        node = self.nodes[value]
-        large = self.fresh.new(f"{value}.large")
-        node.output[:] = [large if name == value else name for name in node.output]
-        inverse = self._constant(f"{value}.inverse", np.asarray(1 / factor, np.float32))
-        made = helper.make_node("Mul", [large, inverse], [value], name=self.fresh.node(f"{value}.small"))
-        self.graph.node.insert(list(self.graph.node).index(node) + 1, made)
-        shape, kind = self.program.shapes[value], self.program.types[value]
-        self.graph.value_info.append(helper.make_tensor_value_info(large, kind, shape))
 
-    def _change(self, node: Node, place: int, factors: np.ndarray) -> None:
-        proto = self.nodes[node.outputs[0]]
-        before = self.changed.get(proto.input[place], self.program.constants[node.inputs[place]])
-        array = np.asarray(before * factors, np.float32)
-        proto.input[place] = self._constant(node.inputs[place], array)
-        self.changed[proto.input[place]] = array
+def _multiply(edit: Editor, join: Node, place: int, factor: float) -> None:
+    """Multiply an operand, for this reader only."""
+    name, reader = join.inputs[place], edit.node(join)
+    number = edit.constant(f"{name}.factor", np.float32(factor))
+    reader.replace_input_with(
+        place, edit.elementwise(reader, "Mul", [edit.value(name), number], f"{name}.large")
+    )
 
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = self.fresh.new(wanted)
-        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+
+def _take_back(edit: Editor, name: str, factor: np.ndarray) -> None:
+    """Divide a value by its factor, or by those of its columns, for those who read it."""
+    large = edit.value(name)
+    inverse = edit.constant(f"{name}.inverse", np.asarray(1 / factor, np.float32))
+    writer = large.producer()
+    assert writer is not None
+    small = edit.elementwise(
+        writer, "Mul", [large, inverse], f"{name}.large", called=f"{name}.small", behind=True
+    )
+    edit.replace(large, small)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from fadiff.converter.ir.int8 import INT8_MAX
 from fadiff.converter.quantise.observe import BINS, Observed
-from fadiff.converter.quantise.scales import INT8_MAX
 
 Range = tuple[float, float]
 _NARROWEST = 0.05

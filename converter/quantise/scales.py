@@ -7,13 +7,14 @@ from operator import itemgetter
 
 import numpy as np
 
-from fadiff.converter.ir.operators import SCATTERS, keeps_scale, linear_factor
+from fadiff.converter.ir.int8 import INT8_MAX, symmetric_scale
+from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
 from fadiff.converter.plan.plan import Step, clip_bounds
 from fadiff.converter.quantise.joins import joined_outputs
 
-INT8_MAX = 127
 _TOLERATED_RATIO = 2.0
 _SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
 
@@ -86,16 +87,6 @@ def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, 
     return tuple(value for value in stored_values(program, steps) if value not in derived)
 
 
-def symmetric_scale(low: float, high: float) -> float:
-    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
-    with np.errstate(over="ignore"):
-        bound = np.float32(max(abs(low), abs(high)))
-    scale = bound / np.float32(INT8_MAX)
-    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
-        return 1.0
-    return float(scale)
-
-
 def assign_scales(
     program: Program,
     steps: Sequence[Step],
@@ -147,9 +138,10 @@ def assign_scales(
                 cheap = ratio <= _TOLERATED_RATIO
                 if cheap or _reads_alone(program, step.head, groups.members(fine)):
                     groups.join(a, b)
-        if step.kind == "node" and step.head.op in SCATTERS and {step.source, step.output} <= scales.keys():
+        scatters = step.kind == "node" and is_a(step.head, Kind.SCATTER)
+        if scatters and {step.source, step.output} <= scales.keys():
             groups.join(step.output, step.source)
-        together = step.head.op == "Concat" or step.head.op in SCATTERS
+        together = is_a(step.head, Kind.JOIN | Kind.SCATTER)
         if step.kind == "node" and together and step.output not in fixed:
             for value in operands:
                 if value not in scales or value in fixed:

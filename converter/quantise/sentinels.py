@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import extremes_taken, keeps_scale, padding
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import BLANK, Step
@@ -18,7 +19,6 @@ Ranges = Mapping[str, tuple[float, float]]
 
 _BELOW = 16.0
 """So far below the smallest number a softmax has nothing: exp(-16) is 1e-7."""
-_SOFTMAXES = {"Softmax", "LogSoftmax"}
 
 
 def without_sentinels(
@@ -35,10 +35,10 @@ def without_sentinels(
         if marked is None or others is None or not readers:
             continue
         lowest = marked[1] < 0
-        if lowest == (readers[0] in ("ArgMin", "ReduceMin")):
+        if lowest == (is_a(readers[0], Kind.MINIMUM)):
             continue
         low, high = others
-        room = _BELOW if _SOFTMAXES & set(readers) else 0.0
+        room = _BELOW if any(is_a(reader, Kind.SOFTMAX) for reader in readers) else 0.0
         out[step.output] = (low - room, high) if lowest else (low, high)
     return out
 

@@ -17,12 +17,13 @@ import numpy as np
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.channels import outputs_first
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.operators import BINARY, SCATTERS, WEIGHTED
+from fadiff.converter.ir.int8 import INT8_MAX, symmetric_scale
+from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.spool import release, spooled
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.joins import joined_outputs
-from fadiff.converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
+from fadiff.converter.quantise.scales import assign_scales, int8_steps
 from fadiff.converter.quantise.zeros import Zeros, shifted
 
 _BLOCK = 2**20
@@ -217,7 +218,7 @@ def _make_room_for_biases(
     for step in steps:
         bias = _bias(program, step)
         name = next((v for v in step.head.inputs[:2] if v in weight_scales), "")
-        if step.head.op in WEIGHTED and name and name not in known:  # their product is one that float32 holds
+        if is_a(step.head, WEIGHTED) and name and name not in known:  # (float32 holds their product)
             weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source])
         largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
         if not name or name in known or not np.isfinite(largest) or largest == 0:
@@ -257,9 +258,9 @@ def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     if step.kind != "node" or step.mask:
         return ()
     node = step.head
-    if node.op in WEIGHTED:
+    if is_a(node, WEIGHTED):
         names: tuple[str, ...] = node.inputs[:2]
-    elif node.op in BINARY or node.op in ("Concat", "Gather") or node.op in SCATTERS:
+    elif is_a(node, Kind.BINARY | Kind.JOIN | Kind.SCATTER) or node.op == "Gather":
         names = node.inputs
     else:
         names = ()
@@ -296,7 +297,7 @@ def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:
 
 def _bias(program: Program, step: Step) -> np.ndarray | None:
     """Bias of a product as a vector over output channels (or one number), in float."""
-    if step.kind != "node" or step.head.op not in WEIGHTED:
+    if step.kind != "node" or not is_a(step.head, WEIGHTED):
         return None
     array = program.constant(step.bias or step.head.input(2))
     if array is None:

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from fadiff.converter.ir.channels import PRODUCTS, output_axis
+from fadiff.converter.ir.channels import output_axis
+from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.scales import INT8_MAX
 
 
 def rounded_by_channel(weights: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +29,7 @@ def with_rounded_weights(model: onnx.ModelProto, program: Program, steps: Sequen
     names = {
         step.head.inputs[1]: output_axis(step.head)
         for step in steps
-        if step.is_float and step.is_wide and step.kind == "node" and step.head.op in PRODUCTS
+        if step.is_float and step.is_wide and step.kind == "node" and is_a(step.head, Kind.PRODUCT)
     }
     found = onnx.ModelProto()
     found.CopyFrom(model)

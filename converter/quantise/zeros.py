@@ -18,12 +18,14 @@ from typing import Literal
 
 import numpy as np
 
+from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import linear_factor
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.window import window_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.joins import joined_outputs
-from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
+from fadiff.converter.quantise.scales import saturates_at
 
 LOWEST = -128
 _STEPS = 255
@@ -127,7 +129,7 @@ def _is_table(program: Program, step: Step) -> bool:
 def _is_product(program: Program, step: Step) -> bool:
     """Whether a step multiplies by constants that the lowering can sum up."""
     head = step.head
-    if step.kind != "node" or step.is_float or head.op not in ("Conv", "Gemm", "MatMul"):
+    if step.kind != "node" or step.is_float or not is_a(head, Kind.PRODUCT):
         return False
     weight = program.constant(head.inputs[1])
     plain = head.op == "Conv" or (weight is not None and weight.ndim == 2)

@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.program import Node, program_of
 
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
+_POOLS = named(Kind.POOL)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.ir.program import static_shapes
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.fold import constant_sizes, constant_tensors, fold_constants
 from fadiff.converter.read.opsets import opset_of
-from fadiff.converter.read.reserved import names_in
 
 _CONTROL = ("If", "Loop", "Scan")
 _DEEPEST = 16
@@ -59,7 +58,7 @@ class _Inliner:
         self.shapes = _shapes(model.graph)
         self.nodes: list[NodeProto] = []
         self.constants = constant_tensors(model.graph)
-        self.fresh = FreshNames(names_in(model.graph))
+        self.fresh = FreshNames(model.graph)
 
     def inline(self) -> bool:
         """Whether anything was inlined."""

@@ -17,13 +17,12 @@ import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.ir.states import State
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.dimensions import dimension_names, pin_known
 from fadiff.converter.read.fold import constant_sizes, fold_constants
-from fadiff.converter.read.reserved import names_in
 from fadiff.converter.read.runtime import explaining, open_session
 from fadiff.converter.read.validate import without_large_constants
 
@@ -147,7 +146,7 @@ def _new_rows(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> in
 
 def _write_at_position(model: onnx.ModelProto, rows: int, context: int) -> str:
     """Replace the Concats, and positions counted from the length of a past; the name of the new input."""
-    graph, fresh = model.graph, FreshNames(names_in(model.graph))
+    graph, fresh = model.graph, FreshNames(model.graph)
     position = fresh.new(POSITION)
     graph.input.append(helper.make_tensor_value_info(position, TensorProto.INT64, [rows]))
     column = fresh.new(f"{position}.column")

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.ir.program import FLOATS, Program
-from fadiff.converter.printable import FreshNames, printable
+from fadiff.converter.printable import printable
 from fadiff.converter.read.inputs import Samples, Spans
-from fadiff.converter.read.reserved import names_in
 
 InputType = Literal["int8", "uint8", "int32", "float32"]
 InputTypes: TypeAlias = InputType | Mapping[str, InputType]
@@ -64,7 +64,7 @@ def input_types(file: str, model: onnx.ModelProto, wanted: InputTypes) -> dict[s
 def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -> None:
     """Make inputs int32 in place, with a Cast behind them."""
     graph = model.graph
-    fresh = FreshNames(names_in(graph))
+    fresh = FreshNames(graph)
     for value in graph.input:
         if types.get(value.name) == "int32":
             _behind(graph, value.name, "Cast", fresh, to=value.type.tensor_type.elem_type)
@@ -78,7 +78,7 @@ def take_bytes(
 
     An input that the file declares as uint8 is one where a Cast alone reads it.
     """
-    fresh = FreshNames(names_in(model.graph))
+    fresh = FreshNames(model.graph)
     found: dict[str, Byte] = {}
     states = {state.input for state in program.states}
     for name in program.inputs:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.names import graphs_in, values_in
 
-SUFFIXES = (
-    *("scale", "zero", "q", "dq", "float"),  # converter/quantise/qdq.py
-    *("integers", "clipped", "low", "high"),  # converter/quantise/qonnx.py
-    *("step", "origin", "below", "one", "twice", "fall"),
-)
+SUFFIXES = ("scale", "zero", "q", "dq", "float")  # converter/quantise/qdq.py
 """Behind the name of a value and a point."""
 
 
@@ -23,7 +20,7 @@ def free_reserved_names(file: str, model: onnx.ModelProto) -> None:
         ModelError: both are inputs or outputs.
     """
     graph = model.graph
-    taken = {name for part in _graphs(graph) for name in _values(part)}
+    taken = {name for part in graphs_in(graph) for name in values_in(part)}
     fixed = {value.name for value in (*graph.input, *graph.output)}
     names: dict[str, str] = {}
     for name in sorted(taken):
@@ -42,29 +39,8 @@ def free_reserved_names(file: str, model: onnx.ModelProto) -> None:
         taken.add(new)
         names[free] = new
     if names:
-        for part in _graphs(graph):
+        for part in graphs_in(graph):
             _rename(part, names)
-
-
-def names_in(graph: onnx.GraphProto) -> set[str]:
-    """All names of nodes and values, those of loops and branches, too."""
-    return {name for part in _graphs(graph) for name in (*_values(part), *(node.name for node in part.node))}
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and those of its loops and branches."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(inner)
-
-
-def _values(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-    for named in (*graph.input, *graph.output, *graph.initializer):
-        yield named.name
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import onnx
 
+from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.ir.window import pads_of
-
-_WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
 
 
 def write_out_padding(model: onnx.ModelProto) -> None:
@@ -18,7 +17,8 @@ def write_out_padding(model: onnx.ModelProto) -> None:
     program = program_of(model)
     for proto, node in zip(model.graph.node, program.nodes, strict=True):
         same = node.attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
-        if node.op not in _WINDOWED or not same or max(node.attributes.get("dilations", (1,))) == 1:
+        windowed = is_a(node, Kind.POOL) or node.op == "Conv"
+        if not windowed or not same or max(node.attributes.get("dilations", (1,))) == 1:
             continue
         size = program.shapes.get(node.inputs[0], ())[2:]
         kernel = node.attributes.get("kernel_shape") or program.shapes.get(node.input(1), ())[2:]

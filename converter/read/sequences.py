@@ -13,11 +13,10 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.ir.program import static_shapes
-from fadiff.converter.printable import FreshNames
 from fadiff.converter.read.fold import constant_tensors
 from fadiff.converter.read.opsets import opset_of
-from fadiff.converter.read.reserved import names_in
 
 OPS = frozenset(
     [
@@ -53,7 +52,7 @@ class _Flattener:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         self.shapes = static_shapes(inferred, (*inferred.input, *inferred.value_info))
         self.constants: Mapping[str, TensorProto] = constant_tensors(model.graph)
-        self.fresh = FreshNames(names_in(model.graph))
+        self.fresh = FreshNames(model.graph)
         self.sequences: dict[str, list[str]] = {}
         """The tensors in a sequence, by its name."""
         self.nodes: list[NodeProto] = []

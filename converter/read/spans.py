@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from fadiff.converter.ir.kinds import MOVE, Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.inputs import Spans
 
 _USUAL = ((0.0, 255.0), (0.0, 1.0), (-1.0, 1.0))
 """Pixels, and pixels that somebody scaled."""
-_MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_AFFINE = ("Add", "Sub", "Mul", "Div", "BatchNormalization")
 _DEVIATIONS = 3.0
 _LEAST, _MOST = 0.9, 6.0
 """How wide a normalised range is at least, and how far it reaches: one to a few deviations."""
@@ -43,7 +42,7 @@ def _span(program: Program, value: str) -> tuple[float, float] | None:
     gain, shift = np.ones(1), np.zeros(1)
     found = False
     while (node := program.sole_consumer(value)) is not None and node.inputs[0] in (value, *node.inputs[1:]):
-        if node.op in _AFFINE:
+        if is_a(node, Kind.ARITHMETIC) or node.op == "BatchNormalization":
             step = _affine(program, node, value)
             if step is None:
                 break
@@ -52,7 +51,7 @@ def _span(program: Program, value: str) -> tuple[float, float] | None:
             except ValueError:  # per channel, along different axes
                 break
             found = True
-        elif node.op not in _MOVES:
+        elif not is_a(node, MOVE) and node.op != "Cast":
             break
         value = node.outputs[0]
     if not found or not np.all(np.isfinite(gain)) or not np.all(gain) or np.all(gain == 1):

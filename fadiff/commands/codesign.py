@@ -46,9 +46,7 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
 @click.option(
     "--method",
     type=click.Choice(METHODS),
-    default="gradient",
-    show_default=True,
-    help="How designs to try are chosen.",
+    help="How designs to try are chosen.  [default: gradient; local for machines that are no Gemmini]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option
@@ -69,7 +67,7 @@ def codesign(
     path: Path,
     limit: float,
     seconds: float,
-    method: Method,
+    method: Method | None,
     seed: int,
     dims: tuple[tuple[str, int], ...],
     out: Path | None,

@@ -21,7 +21,7 @@ import numpy as np
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.row_layout import weight_rows
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
-from fadiff.costmodel.group.loop_setting import PLACES, PinnedWeights
+from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
@@ -33,7 +33,7 @@ from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, sum
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
 from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
 from fadiff.optimizer.group.tiles import channel_tiles, group_runs, halved_tiles, last_output
-from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache, minkowski
+from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_space import pins
 from fadiff.optimizer.layer.space import LayerSpace, Rules
@@ -266,17 +266,14 @@ class GroupSolver:
             yield _Residents(path, tuple(path.sizes))
             return
         yield _Residents(path, ())
-        members = {member.name: (member.layer, member.streamed.bounds) for member in path.members}
-        runs = max((member.streamed.runs() for member in path.members), default=1)
-        assert path.group.tile is not None
-        again = runs > 1 or path.group.tile.K is not None  # parts of channels share cache lines
-        # Otherwise a weight tile is loaded again only where the next one took its place: two that stay save
-        # that, and leave no place for other members.
-        many = (1, 2) if again else (1,) if len(members) == 1 else ()
-        for names in chain.from_iterable(combinations(path.sizes, size) for size in many):
-            for pinned in pins({name: members[name] for name in names}, self.rules.target.side):
-                if again or sum(pinned.tiles.values()) == PLACES:
-                    yield _Residents(path, names, len(names), pinned)
+        runs = max(member.streamed.runs() for member in path.members) if path.members else 1
+        layers = {member.name: member.layer for member in path.members}
+        bounds = {member.name: member.streamed.bounds for member in path.members}
+        for names in (*combinations(path.sizes, 1), *combinations(path.sizes, 2)) if runs > 1 else ():
+            for pinned in pins(
+                {name: (layers[name], bounds[name]) for name in names}, self.rules.target.side
+            ):
+                yield _Residents(path, names, len(names), pinned)
 
     def pipelined_ways(self, run: FusionGroup) -> Iterator[Way]:
         """Vertices of all ways to run a pipelined group with its weights resident as it says, all its members
@@ -344,7 +341,7 @@ class GroupSolver:
                 layer.name,
                 layer,
                 self.spaces.space(layer, plan, run, False),
-                self.spaces.anywhere(layer, plan, run, True),
+                self.spaces.space(layer, plan, run, True),
             )
             for layer in layers
             if isinstance(layer, TensorCoreLayer)
@@ -354,11 +351,12 @@ class GroupSolver:
         """The open way that keeps these weights; None if they leave too little room."""
         path, staying, _, pinned = residents
         if self.rules.latency == "clock":
-            if pinned is None:
-                return OpenWay(path.group, tuple((m.name, m.streamed) for m in path.members), path.host)
             run = replace(path.group, resident_weights=frozenset(staying))
-            spaces = tuple((m.name, m.streamed.beside(pinned, run)) for m in path.members)
-            able = all(space.site and space.site.units for _, space in spaces)
+            spaces = tuple(
+                (m.name, self.spaces.space(m.layer, path.plan, run, m.name in staying, pinned))
+                for m in path.members
+            )
+            able = not staying or all(space.site and space.site.units for _, space in spaces)
             return OpenWay(run, spaces, path.host) if able else None
         limit, run = self._limit(path.reserved), path.group
         stay = sum(path.sizes[name] for name in staying)
@@ -378,29 +376,12 @@ class GroupSolver:
         if open_way is None:
             return EMPTY
         if self.rules.latency == "clock":
-            if residents.pinned and not self._may_improve(residents, known):
-                return EMPTY
             return self._summed(open_way, open_way.spaces)
         with_room = [(name, replace(space, reserved=0)) for name, space in open_way.spaces]
         best = self._summed(open_way, with_room)
         if not len(best) or above(known, *best.costs).all():
             return EMPTY
         return self._summed(open_way, open_way.spaces)
-
-    def _may_improve(self, residents: _Residents, known: tuple[Floats, Floats]) -> bool:
-        """Whether weights that stay could pay if they cost the other members no room."""
-        path, fronts = residents.path, list[tuple[Floats, Floats]]()
-        for member in path.members:
-            if member.name in residents.staying:
-                floor = self.spaces.floor(member.resident)
-                fronts.append((np.array(floor[:1]), np.array(floor[1:])))
-            else:
-                front = self.cache.front(member.streamed)
-                if not len(front):
-                    return False
-                fronts.append((front.energy, front.latency))
-        energies, latencies, _ = minkowski(fronts)
-        return not above(known, energies + path.host[0], latencies + path.host[1]).all()
 
     def _summed(self, open_way: OpenWay, spaces: Iterable[tuple[str, LayerSpace]]) -> GroupHull:
         fronts: list[tuple[str, Front]] = []

@@ -9,9 +9,20 @@ import onnx
 import pytest
 from onnx import helper
 
-from fadiff.converter import Graph, convert
+from fadiff.converter import Conversion, Graph, convert
 from fadiff.converter.check.reference import run_reference
-from fadiff.converter.rewrites import NAMES, REWRITES, rewrite
+from fadiff.converter.rewrites import (
+    BORDER_ZEROS,
+    CHOOSE_RANGES,
+    CORRECT_BIASES,
+    EQUALISE_CHANNELS,
+    FOLD_NORMS,
+    JUDGED,
+    NAMES,
+    REWRITES,
+    ROUND_WEIGHTS,
+    rewrite,
+)
 from tests.converter.oracle import compare, model_of, weights
 
 
@@ -72,38 +83,111 @@ def test_unknown_rewrites_are_named() -> None:
         rewrite(Graph("g", {}, (), (), ()), without=["fuse"])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_rewrite_can_be_left_out(name: str, tmp_path: Path) -> None:
-    """The numbers stay: more layers round more often, so compare with the float model."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b"], ["a0"], pads=[1, 1, 1, 1], name="a"),
-        helper.make_node("Relu", ["a0"], ["a"], name="ra"),
-        helper.make_node("Conv", ["a", "w2"], ["c"], name="c"),
-        helper.make_node("Sigmoid", ["c"], ["s"], name="s"),
-        helper.make_node("Mul", ["c", "s"], ["m"], name="silu"),
-        helper.make_node("Concat", ["m", "a"], ["k"], axis=1, name="k"),
-        helper.make_node("Reshape", ["k", "flat"], ["f"], name="f"),
-        helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1], name="t"),
-        helper.make_node("MatMul", ["t", "w3"], ["y"], name="product"),
-    ]
-    constants = {
-        "w1": weights(1, 4, 3, 3, 3) / 5,
-        "b": weights(2, 4),
-        "w2": weights(3, 4, 4, 1, 1) / 2,
-        "w3": weights(4, 8, 5) / 3,
-        "flat": np.array((1, 8, 36), np.int64),
+_EVERYTHING = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[1,3,6,6] x) => (float[1,36,5] y, float[1,4,1,1] z, float[1,4,6,6] o)
+    <int64[3] flat = {1, 8, 36}, float two = {2}, float tiny = {0.001}> {
+        centred = Sub (x, mean)
+        pixels = Div (centred, deviation)
+        a = Conv <pads = [1, 1, 1, 1]> (pixels, w1, b1)
+        ra = Relu (a)
+        c = Conv (ra, w2, b2)
+        s = Sigmoid (c)
+        m = Mul (c, s)
+        k = Concat <axis = 1> (m, s)
+        f = Reshape (k, flat)
+        t = Transpose <perm = [0, 2, 1]> (f)
+        e = ReduceMean <axes = [-1]> (t)
+        d = Sub (t, e)
+        q = Pow (d, two)
+        v = ReduceMean <axes = [-1]> (q)
+        w = Add (v, tiny)
+        r = Sqrt (w)
+        n = Div (d, r)
+        y = MatMul (n, w3)
+        g = GlobalAveragePool (m)
+        z = Conv <pads = [1, 1, 1, 1]> (g, w4)
+        h = Conv (pixels, w5)
+        j = Concat <axis = 1> (h, m)
+        o = Conv (j, w6)
+    }"""
+"""Something for every rewrite, but for those of quantised files."""
+_QUANTISED = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[1,3,6,6] x) => (float[1,4,6,6] y)
+    <float one = {0.02}, float two = {0.05}, uint8 middle = {128}, uint8 low = {0}, int8 none = {0}> {
+        xq = QuantizeLinear (x, one, middle)
+        xd = DequantizeLinear (xq, one, middle)
+        a = Conv (xd, w1)
+        ra = Relu (a)
+        aq = QuantizeLinear (ra, two, low)
+        ad = DequantizeLinear (aq, two, low)
+        y = Conv <pads = [1, 1, 1, 1]> (ad, w2)
+    }"""
+
+
+def _constants_of_everything() -> dict[str, np.ndarray]:
+    unlike = np.float32(2) ** np.arange(-4, 4, dtype=np.float32).reshape(8, 1, 1, 1)
+    return {
+        "mean": np.array([0.4, 0.5, 0.6], np.float32).reshape(3, 1, 1),
+        "deviation": np.array([0.2, 0.3, 0.2], np.float32).reshape(3, 1, 1),
+        "w1": unlike * weights(1, 8, 3, 3, 3) / 5,
+        "b1": unlike.reshape(8) * weights(2, 8),
+        "w2": weights(3, 4, 8, 1, 1) / 2 / unlike.reshape(1, 8, 1, 1),
+        "b2": weights(4, 4),
+        "w3": weights(5, 8, 5) / 3,
+        "w4": weights(6, 4, 4, 3, 3) / 3,
+        "w5": weights(7, 4, 3, 1, 1) / 3,
+        "w6": weights(8, 4, 8, 1, 1) / 3,
     }
-    path = tmp_path / "m.onnx"
-    onnx.save(model_of(nodes, {"x": (1, 3, 6, 6)}, {"y": (1, 36, 5)}, constants), path)
-    # (what is not absorbed is copied, and copies may be written in place)
-    both = ["write-in-place"] if name == "absorb-movement" else []
-    every, fewer = convert(path, without=both), convert(path, without=[name, *both])
-    assert len(fewer.graph.layers) >= len(every.graph.layers)
-    assert compare(fewer, np.random.default_rng(0)).sqnr_db > 24
-    mine = [line for line in every.rewrites if line.startswith(name)]
-    assert len([line for line in fewer.rewrites if line.startswith(name)]) <= len(mine)
-    if name in ("fold-epilogues", "fold-chains", "absorb-movement"):
-        assert len(fewer.graph.layers) > len(every.graph.layers) and mine
+
+
+def _written(path: Path, text: str, constants: dict[str, np.ndarray]) -> Path:
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in constants.items())
+    for node in model.graph.node:
+        node.name = node.output[0]
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Conversion]]:
+    """A model for every rewrite, and what becomes of it with all of them."""
+    folder = tmp_path_factory.mktemp("everything")
+    plain = _written(folder / "plain.onnx", _EVERYTHING, _constants_of_everything())
+    quantised = _written(
+        folder / "quantised.onnx", _QUANTISED, {"w1": weights(1, 4, 3, 1, 1), "w2": weights(2, 4, 4, 3, 3)}
+    )
+    found = {path: (path, _converted(path)) for path in (plain, quantised)}
+    return {name: found[quantised if name == BORDER_ZEROS else plain] for name in NAMES}
+
+
+def _converted(path: Path, *without: str) -> Conversion:
+    samples = np.random.default_rng(0).standard_normal((9, 1, 3, 6, 6)).astype(np.float32)
+    return convert(path, calibration=[{"x": x} for x in samples], without=without)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rewrite_can_be_left_out(name: str, everything: dict[str, tuple[Path, Conversion]]) -> None:
+    """It changes the layers, or what calibration tries; int8 still computes the model, without two it does so
+    coarsely."""
+    path, every = everything[name]
+    fewer = _converted(path, name)
+    assert len(fewer.graph.layers) >= len(every.graph.layers) or name == BORDER_ZEROS
+    assert compare(fewer, np.random.default_rng(0)).sqnr_db > (
+        5 if name in (EQUALISE_CHANNELS, FOLD_NORMS) else 20
+    )
+    if name in JUDGED:
+        tried = {CHOOSE_RANGES: "least squares", CORRECT_BIASES: "biases", ROUND_WEIGHTS: "rounded"}
+        word = tried.get(name, "zero points")
+        assert any(word in line for line in every.rewrites)
+        assert not any(word in line for line in fewer.rewrites)
+    elif name == EQUALISE_CHANNELS:
+        assert any(line.startswith(name) for line in every.rewrites)
+        assert not any(line.startswith(name) for line in fewer.rewrites)
+    else:
+        assert every.graph.layers != fewer.graph.layers
 
 
 def _dense_block() -> onnx.ModelProto:

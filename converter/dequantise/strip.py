@@ -15,9 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.operators import KEEPS_SCALE
-from fadiff.converter.quantise.affine import (
+from fadiff.converter.dequantise.affine import (
     EIGHT_BITS,
     WIDE,
     along_axis,
@@ -26,20 +24,23 @@ from fadiff.converter.quantise.affine import (
     quantised,
     weight_sqnr,
 )
-from fadiff.converter.quantise.changes import Changes
-from fadiff.converter.quantise.qonnx import expand_quant_nodes
-from fadiff.converter.quantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
-from fadiff.converter.quantise.saturation import leaves, reach
-from fadiff.converter.quantise.scales import symmetric_scale
+from fadiff.converter.dequantise.changes import Changes
+from fadiff.converter.dequantise.qonnx import expand_quant_nodes
+from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
+from fadiff.converter.dequantise.saturation import leaves, reach
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.int8 import symmetric_scale
+from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.inputs import Spans
 
 _QUANTISE = "QuantizeLinear"
-_NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "Sqrt", "Abs"))
+_NOT_NEGATIVE = named(Kind.NOT_NEGATIVE)
 _SUMS = frozenset(("Add", "Mul", "Div", "Sum"))
-_KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
+_GIVES = named(KEEPS_SCALE)
+_KEEPS_SIGN = _GIVES | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
 _DEQUANTISE = "DequantizeLinear"
-_ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
+_ON_INTEGERS = _GIVES | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
 """Operators that tools put between QuantizeLinear and DequantizeLinear, on integers."""
 _LARGEST_FOLD = 2**26
 
@@ -62,8 +63,8 @@ def is_quantised(model: onnx.ModelProto) -> bool:
     return any(node.op_type in names for node in model.graph.node)
 
 
-def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
-    """Make a quantised model a float model, in place; without quantisation nothing changes.
+def strip_quantisation(file: str, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Imported]:
+    """A quantised model as a float model; without quantisation nothing changes.
 
     Every QuantizeLinear and DequantizeLinear disappears (integer values in between become float),
     constants are dequantised, int8 and uint8 graph inputs become float.
@@ -71,14 +72,14 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
     Raises:
         ModelError: a scale or zero point is computed at run time.
     """
-    expand_quant_nodes(model)
+    model = expand_quant_nodes(model)
     dynamic = expand_integer_operators(model)
     if not any(node.op_type in (_QUANTISE, _DEQUANTISE) for node in model.graph.node):
         notes = (f"{len(dynamic)} dynamically quantised products became float and are calibrated",)
-        return Imported({}, notes if dynamic else ())
+        return model, Imported({}, notes if dynamic else ())
     fold_constants(model, keep=(_QUANTISE, _DEQUANTISE), largest=_LARGEST_FOLD)  # scales that are computed
     with np.errstate(over="ignore"):  # quantised masks: the largest number there is, times -1
-        return _Stripper(file, model).strip()
+        return model, _Stripper(file, model).strip()
 
 
 class _Stripper:
@@ -162,7 +163,7 @@ class _Stripper:
         """Track which values cannot be negative, and constants that are only moved."""
         self.writers.update(dict.fromkeys(node.output, node))
         inputs = [v for v in node.input if v]
-        if node.op_type in KEEPS_SCALE and inputs and inputs[0] in self.weights:
+        if node.op_type in _GIVES and inputs and inputs[0] in self.weights:
             self.weights.add(node.output[0])  # transposed after its DequantizeLinear
             self.scales[node.output[0]] = self.scales[inputs[0]]
         read = inputs if node.op_type in ("Concat", *_SUMS) else inputs[:1]

@@ -1,0 +1,129 @@
+"""Editor: a model while a pass changes it, as onnx_ir has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx import helper
+from onnx_ir import Value
+
+from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.program import Node
+
+
+class Editor:
+    """Changes a copy of a model, which `model` gives.
+
+    Nodes and values are found by what a Program says of the model as it was.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = onnx_ir.from_proto(model)
+        self._fresh = FreshNames(model.graph)
+        self._graph = self._model.graph
+        self._values = onnx_ir.convenience.create_value_mapping(self._graph, include_subgraphs=False)
+        self._nodes = {value.name: node for node in self._graph for value in node.outputs}
+
+    def model(self) -> onnx.ModelProto:
+        """What became of it, without constants that nothing reads any more."""
+        for name, value in list(self._graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output():
+                del self._graph.initializers[name]
+        return onnx_ir.to_proto(self._model)
+
+    def value(self, name: str) -> Value:
+        """The value that has this name now."""
+        return self._values[name]
+
+    def node(self, node: Node) -> onnx_ir.Node:
+        """A node of the program."""
+        return self.writer(next(filter(None, node.outputs)))
+
+    def writer(self, name: str) -> onnx_ir.Node:
+        """The node that gave a value at first."""
+        return self._nodes[name]
+
+    def constant(self, wanted: str, array: np.ndarray | np.generic) -> Value:
+        """A new initializer, called so or nearly so."""
+        name = self._fresh.new(wanted)
+        content = onnx_ir.tensor(np.asarray(array, order="C"), name=name)
+        kind = onnx_ir.TensorType(content.dtype)
+        value = Value(name=name, shape=onnx_ir.Shape(content.numpy().shape), type=kind, const_value=content)
+        self._graph.register_initializer(value)
+        self._values[name] = value
+        return value
+
+    def insert(
+        self,
+        place: onnx_ir.Node,
+        op: str,
+        inputs: Sequence[Value | None],
+        wanted: str,
+        *,
+        called: str = "",
+        outputs: int = 1,
+        behind: bool = False,
+        **attributes: Any,
+    ) -> Sequence[Value]:
+        """What a new node gives, before or behind another; values and node are called so or nearly so."""
+        node = onnx_ir.Node(
+            "",
+            op,
+            inputs,
+            [_attribute(key, value) for key, value in attributes.items()],
+            outputs=[Value(name=self._fresh.new(f"{wanted}{i or ''}")) for i in range(outputs)],
+            name=self._fresh.node(called or wanted),
+        )
+        (self._graph.insert_after if behind else self._graph.insert_before)(place, node)
+        self._values.update((value.name, value) for value in node.outputs if value.name)
+        return node.outputs
+
+    def elementwise(
+        self,
+        place: onnx_ir.Node,
+        op: str,
+        inputs: Sequence[Value],
+        wanted: str,
+        *,
+        called: str = "",
+        behind: bool = False,
+    ) -> Value:
+        """The same of a node that gives what its first input is like."""
+        (value,) = self.insert(place, op, inputs, wanted, called=called, behind=behind)
+        value.shape, value.type = inputs[0].shape, inputs[0].type
+        return value
+
+    def name_of(self, value: Value) -> str:
+        """The name of the node that gives a value."""
+        node = value.producer()
+        assert node is not None and node.name
+        return node.name
+
+    def replace(self, before: Value, after: Value) -> None:
+        """All who read a value, but for the node that gives the other, read that: it has the name now."""
+        for reader, place in tuple(before.uses()):
+            if reader is not after.producer():
+                reader.replace_input_with(place, after)
+        for place, output in enumerate(self._graph.outputs):
+            if output is before:
+                self._graph.outputs[place] = after
+        after.shape, after.type = after.shape or before.shape, after.type or before.type
+        before.name, after.name = after.name, before.name
+        self._values.update((value.name, value) for value in (before, after) if value.name)
+
+    def remove(self, node: onnx_ir.Node) -> None:
+        """Take out a node that nobody reads any more."""
+        self._graph.remove(node, safe=True)
+
+    def move(self, node: onnx_ir.Node, before: onnx_ir.Node) -> None:
+        """Put a node in front of another."""
+        self._graph.remove(node)
+        self._graph.insert_before(before, node)
+
+
+def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+    return onnx_ir.serde.deserialize_attribute(helper.make_attribute(name, value))

@@ -1,0 +1,60 @@
+"""Names of nodes and values: those that a model has, and new ones beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from fadiff.converter.printable import free_name
+
+
+class FreshNames:
+    """Names for what is made beside a graph: none is that of something else in it, its loops and branches.
+
+    Nodes and values do not see each other's names.
+    """
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._values = {
+            name
+            for part in graphs_in(graph)
+            for name in (*values_in(part), *(node.name for node in part.node))
+        }
+        self._nodes = set(self._values)
+
+    def new(self, wanted: str) -> str:
+        """For a value: the name, or with a number.
+
+        >>> fresh = FreshNames(onnx.parser.parse_graph("g (float[1] a) => (float[1] y) { y = Relu (a) }"))
+        >>> fresh.new("a"), fresh.new("b"), fresh.new("b"), fresh.node("b")
+        ('a_2', 'b', 'b_2', 'b')
+        """
+        return _taken(wanted, self._values)
+
+    def node(self, wanted: str) -> str:
+        """For a node."""
+        return _taken(wanted, self._nodes)
+
+
+def _taken(wanted: str, names: set[str]) -> str:
+    name = free_name(wanted, names)
+    names.add(name)
+    return name
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and those of its loops and branches."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from graphs_in(inner)
+
+
+def values_in(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of all that nodes of the graph itself read and give, of its inputs, outputs and constants."""
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+    for named in (*graph.input, *graph.output, *graph.initializer):
+        yield named.name
