@@ -99,8 +99,10 @@ class Generation:
     def _run(self, number: int, tokens: Sequence[int]) -> np.ndarray:
         """Scores [rows, vocabulary] of one call."""
         (graph, session), program = self.entries[number], self._programs[number]
-        places = np.arange(self.position, self.position + program.count)
+        end = self.position + program.count
+        places = np.arange(self.position, end)
         given = {program.tokens: np.array(tokens)} | dict.fromkeys(program.positions, places)
+        given |= {name: np.arange(graph.tensors[name].size) < end for name in program.masks}
         stored = {n: v.astype(np.int32).reshape(graph.tensors[n].shape) for n, v in given.items()}
         found, self._kept = _called(graph, session, stored, self._kept)
         tensor = graph.tensors[program.scores]
@@ -148,7 +150,7 @@ def _tokens_of(graph: Graph) -> TokenProgram:
     if found is None:
         names = ", ".join(onnx_name(graph, name) for name in graph.arguments)
         raise InputError(
-            f"{graph.name}: generate needs a model of tokens and their positions with one output of "
+            f"{graph.name}: generate needs a model of tokens, their positions and masks with one output of "
             f"scores; this one reads {names or 'nothing'}"
         )
     return found

@@ -124,6 +124,12 @@ def _cached(nodes: Nodes, past: str, new: str, sizes: _Sizes, begin: str) -> str
         return nodes.op("Concat", *parts, axis=2) if len(parts) > 1 else new
     if sizes.total > sizes.past:
         past = nodes.op("Concat", past, nodes.constant(np.zeros(shape, np.float32)), axis=2)
+    if sizes.batch == 1:  # written in place, whatever the cache's size
+        steps = nodes.constant(np.arange(sizes.length, dtype=np.int32)[None])
+        which = nodes.op("Cast", nodes.op("Add", begin, steps), to=TensorProto.INT64)
+        data, updates = (nodes.transpose(value, (2, 0, 1, 3)) for value in (past, new))
+        written = nodes.op("ScatterND", data, nodes.reshape(which, (-1, 1)), updates)
+        return nodes.transpose(written, (1, 2, 0, 3))
     places = nodes.constant(np.arange(sizes.total, dtype=np.int32)[None, :, None])
     steps = nodes.constant(np.arange(sizes.length, dtype=np.int32)[None, None])
     which = nodes.op("Add", nodes.reshape(begin, (sizes.batch, 1, 1)), steps)

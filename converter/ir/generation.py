@@ -1,4 +1,4 @@
-"""Which arguments of a graph are tokens and their positions, where it is a language model."""
+"""Which arguments of a graph are tokens, positions and masks, where it is a language model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from fadiff.converter.ir.host import Gather, Scatter
 
 _POSITION = "pos"
 """In names of positions: position, position_ids, cache_position, pos."""
+_MASK = "mask"
+"""In names of masks of a cache: 1 for every row that is there after the run, 0 behind them."""
 
 
 @dataclass(frozen=True)
 class TokenProgram:
-    """Tensors of a graph that takes tokens and at most their positions, and gives scores of the next."""
+    """Tensors of a graph that takes tokens, their positions and masks, and gives scores of the next."""
 
     tokens: str
     positions: tuple[str, ...]
+    masks: tuple[str, ...]
+    """One number for every row of a cache."""
     count: int
     """Tokens of one run."""
     scores: str
@@ -26,12 +30,12 @@ class TokenProgram:
     vocabulary: int
     """Scores of a row."""
     context: int
-    """Positions that there are, by the tables and caches that they index; 0: any."""
+    """Positions that there are, by the tables and caches that they index, and masks; 0: any."""
 
     @property
     def fills_up(self) -> bool:
-        """Whether a shorter prompt may fill up behind its end: positions tell what is looked at."""
-        return self.rows > 1 and bool(self.positions)
+        """Whether a shorter prompt may fill up behind its end: positions or masks tell what is looked at."""
+        return self.rows > 1 and bool(self.positions or self.masks)
 
 
 def prompt_programs(programs: Sequence[TokenProgram]) -> list[int]:
@@ -47,15 +51,18 @@ def prompt_programs(programs: Sequence[TokenProgram]) -> list[int]:
 def token_program(graph: Graph) -> TokenProgram | None:
     """A graph as a language model, None where it is none.
 
-    Its arguments are integers, all of one size; one is not named for positions; the only result has scores.
+    Its arguments are integers: positions and masks by their names, one that is neither, all but masks of one
+    size; the only result has scores.
     """
-    positions = tuple(name for name in graph.arguments if _POSITION in _named(graph, name))
-    tokens = [name for name in graph.arguments if name not in positions]
-    arguments = [graph.tensors[name] for name in graph.arguments]
+    masks = tuple(name for name in graph.arguments if _MASK in _named(graph, name))
+    positions = tuple(n for n in graph.arguments if n not in masks and _POSITION in _named(graph, n))
+    tokens = [name for name in graph.arguments if name not in (*positions, *masks)]
     if len(tokens) != 1 or len(graph.results) != 1:
         return None
     count, scores = graph.tensors[tokens[0]].size, graph.tensors[graph.results[0]]
-    if any(tensor.dtype != "int32" or tensor.size != count for tensor in arguments):
+    if any(graph.tensors[name].dtype != "int32" for name in graph.arguments):
+        return None
+    if any(graph.tensors[name].size != count for name in positions):
         return None
     vocabulary = scores.shape[-1] if scores.shape else 1
     rows = scores.size // vocabulary
@@ -68,7 +75,9 @@ def token_program(graph: Graph) -> TokenProgram | None:
         and isinstance(layer.operator, Gather | Scatter)
         and layer.inputs[1] in positions
     ]
-    return TokenProgram(tokens[0], positions, count, scores.name, rows, vocabulary, min(indexed, default=0))
+    indexed += [graph.tensors[name].size for name in masks]
+    context = min(indexed, default=0)
+    return TokenProgram(tokens[0], positions, masks, count, scores.name, rows, vocabulary, context)
 
 
 def _named(graph: Graph, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.ir.generation import prompt_programs, token_program
+from fadiff.converter.ir.generation import TokenProgram, prompt_programs, token_program
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import target_yaml
@@ -81,8 +81,9 @@ def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> di
     for graph, program, of_entry in zip(graphs, found, values, strict=True):
         if program is None or program.vocabulary != last.vocabulary:
             return {}
-        call = ["given" if name == program.tokens else "places" for name in graph.arguments]
-        known.append({**of_entry, "program": program, "call": call})
+        call = [_argument(program, name) for name in graph.arguments]
+        masks = [graph.tensors[name].size for name in program.masks]
+        known.append({**of_entry, "program": program, "call": call, "masks": masks})
         programs.append(program)
     if len({values_of["outputs"][0]["scale_hex"] for values_of in known}) > 1:
         return {}
@@ -91,6 +92,13 @@ def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> di
         "prompts": [known[number] for number in prompt_programs(programs)],
         "context": min((program.context for program in programs if program.context), default=0),
     }
+
+
+def _argument(program: TokenProgram, name: str) -> str:
+    """What the loop calls an argument of an entry."""
+    if name in program.masks:
+        return f"mask{program.masks.index(name)}"
+    return "given" if name == program.tokens else "places"
 
 
 def _files(

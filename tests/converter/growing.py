@@ -11,12 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.converter.oracle import weights
 
-HEADS, SIZE, WORDS, PLACES = 2, 8, 24, 16
+HEADS, SIZE, WORDS, PLACES = 2, 16, 24, 16
 WIDTH = HEADS * SIZE
 
 
 def growing_decoder(path: Path, *, masked: bool = True) -> Path:
-    """input_ids [batch, seq], attention_mask [batch, past + seq] and caches [batch, 2, past, 8] to logits.
+    """input_ids [batch, seq], attention_mask [batch, past + seq] and caches [batch, 2, past, 16] to logits.
 
     Positions begin at the length of the past, and say what a query sees; `masked` False: all that is there.
     """
@@ -90,10 +90,10 @@ def growing_decoder(path: Path, *, masked: bool = True) -> Path:
     return path
 
 
-def grown_logits(path: Path, calls: list[list[int]]) -> list[np.ndarray]:
+def grown_logits(path: Path, calls: list[list[int]], heads: int = HEADS) -> list[np.ndarray]:
     """What the file says, call by call, each with the caches that the one before has returned."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    empty = np.zeros((1, HEADS, 0, SIZE), np.float32)
+    empty = np.zeros((1, heads, 0, SIZE), np.float32)
     kept, found = {"past.key": empty, "past.value": empty}, []
     for tokens in calls:
         mask = np.ones((1, kept["past.key"].shape[2] + len(tokens)), np.int64)
