@@ -94,6 +94,8 @@ class Work(Record):
     operator: str
     elements: int
     visits: int
+    parts: int = 1
+    """Of each visit: what Gemmini runs meanwhile is issued in between."""
 
 
 class LayerPlace(Record):

@@ -23,7 +23,7 @@ from fadiff.emitters.memory_map import (
 from fadiff.emulator.errors import ExecutionError, FirmwareError
 from fadiff.emulator.machine import Counts, Machine
 
-BEGIN, END, COMPLETE = 0, 1, 2
+BEGIN, END, COMPLETE, PAUSE = 0, 1, 2, 3
 _LOCAL = ("scratchpad", "accumulator")
 _REQUEST_BYTES = 64
 _HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
@@ -235,12 +235,14 @@ class _Observer:
             self._began = self.machine.cycles()
             if layer.kind == "host":
                 self._require_fence(index, layer)
-        elif phase == END:
-            if layer.work is not None:
-                self.machine.compute(layer.work.operator, layer.work.elements / layer.work.visits)
-                if layer.work.elements:  # the stores of a convolution do a pool that joined it
+        elif phase in (PAUSE, END):
+            if (work := layer.work) is not None:
+                self.machine.compute(work.operator, work.elements / work.visits / work.parts)
+                if work.elements:  # the stores of a convolution do a pool that joined it
                     self._core_stored(layer, self._tiles[index].get(self._visits[index], ()))
             self.cycles[index] += self.machine.cycles() - self._began
+            if phase == PAUSE:
+                return
             for tile in self._tiles[index].get(self._visits[index], ()):
                 self._take_tile(layer, tile)
             self._visits[index] += 1

@@ -2,20 +2,29 @@
 
 The members of a group are *stages* in turn on Gemmini and on the core.  In one step of the pipeline stage s
 works on the group tile s before the newest, so that no two stages wait for each other: what Gemmini is to do
-is issued first, then the core does its part, then it waits.  A box of the tile buffer has as many places as
-group tiles are between the stage that writes it and the last that reads it.
+is issued, with parts of what the core does between its tiles; then the core does the rest, and waits.  A box
+of the tile buffer has as many places as group tiles are between the stage that writes it and the last that
+reads it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fadiff.converter.ir.graph import Graph, Layer
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
 from fadiff.costmodel.group.fusion import Member, ScheduleError
 from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.group.side_by_side import LEAST_ELEMENTS
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
-from fadiff.costmodel.mapping.shape import Region
+from fadiff.costmodel.mapping.mapping import LOOPS
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.shape import Region, bounds_of, extents, shape_of
+
+QUEUED_LOOPS = 2
+"""Tiles on a hardware loop that are under way at a time."""
 
 
 def _in_group(layer: Layer) -> bool:
@@ -65,6 +74,27 @@ def rounds(graph: Graph, group: FusionGroup) -> tuple[tuple[Turn, ...], ...]:
         at = max(len(last) - 1 - back, 0)
         last[at] = Turn(last[at].issued, names + last[at].computed)
     return tuple(map(tuple, found))
+
+
+def parts(
+    graph: Graph, plan: Mapping[str, Member], mappings: Mapping[str, LayerMapping], turn: Turn
+) -> dict[str, int]:
+    """In how many parts the core computes each member of a turn, between tiles of what Gemmini is given: of
+    whole lines and `LEAST_ELEMENTS`.  One: when Gemmini has been given all."""
+    mapping = mappings.get(turn.issued)
+    tiles = 1
+    if mapping is not None and mapping.issue in LOOPS:
+        layer = graph.by_name[turn.issued]
+        assert isinstance(layer, TensorCoreLayer)
+        bounds = Dims(*bounds_of(shape_of(layer), plan[turn.issued].computed))
+        tiles = math.prod(mapping.trips("L3", bounds))
+    found = {}
+    for name in turn.computed:
+        of_axes, size = [max(extents(axis)) for axis in plan[name].computed], math.prod(plan[name].size)
+        elements = math.prod(of_axes) * (graph.tensors[graph.by_name[name].outputs[0]].size // size)
+        most = min(tiles, of_axes[3], elements // LEAST_ELEMENTS)
+        found[name] = max(most, 1) if tiles > QUEUED_LOOPS else 1
+    return found
 
 
 def places(graph: Graph, group: FusionGroup, plan: Mapping[str, Member]) -> dict[str, int]:

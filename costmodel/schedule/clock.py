@@ -15,7 +15,7 @@ from fadiff.costmodel.group.copies import copy_counts
 from fadiff.costmodel.group.fusion import Member, plan_group
 from fadiff.costmodel.group.host import host_moves
 from fadiff.costmodel.group.host_work import host_work
-from fadiff.costmodel.group.pipeline import pipeline_tiles, rounds, stages
+from fadiff.costmodel.group.pipeline import QUEUED_LOOPS, parts, pipeline_tiles, rounds, stages
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.weight_prefetch import early_loads
 from fadiff.costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
@@ -26,8 +26,6 @@ from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.core import Core
 from fadiff.costmodel.target.target import Target
 
-QUEUED_LOOPS = 2
-"""Tiles on a hardware loop that are under way at a time."""
 QUEUED_COMMANDS = 38
 """Single commands that Gemmini's queues and reservation station hold."""
 PART = 240
@@ -118,7 +116,7 @@ def _in_pipeline(
     target: Target,
 ) -> ProgramCounts:
     """The counts with what of each host operator is hidden: in every step of the pipeline in which both work,
-    what Gemmini is given just before, or all of the operator.  Its fences are those of members on the array.
+    what Gemmini has been given before each part of it, or all.  Its fences are those of members on the array.
     """
     c, stage, found = clock_of(target), stages(graph, group), dict(counts)
     tiles = pipeline_tiles(plan)
@@ -127,14 +125,16 @@ def _in_pipeline(
         if turn.issued in group.resident_weights and isinstance(issued, LayerCounts):
             issued = _without_weights(graph, group, plan, turn.issued, mappings, target)
         under_way = in_flight(issued, c)
-        for name in turn.computed:
+        left = under_way if isinstance(issued, HostCounts) else _without_core(issued, c)
+        for name, count in parts(graph, plan, mappings, turn).items():
             work = counts[name]
             assert isinstance(work, HostCounts)
-            work = work._replace(visits=0)
-            hidden = min(under_way, work.cycles(c, target.core))
+            work, more = work._replace(visits=0), (count - 1) * PART * tiles
+            beside = min(left, work.cycles(c, target.core) + more, count * under_way)
             steps = max(tiles - abs(stage[turn.issued] - stage[name]), 0)
-            found[name] = work._replace(hidden=hidden * steps / tiles)
-            under_way -= hidden
+            found[name] = work._replace(hidden=(beside - more) * steps / tiles)
+            left -= beside
+            under_way = min(under_way - (beside if count == 1 else 0), left)
     return found
 
 

@@ -25,6 +25,7 @@ from fadiff.emitters.gemmini.loop_products import ProductLoops
 from fadiff.emitters.gemmini.memory import Box
 from fadiff.emitters.gemmini.operands import OperandPrinter, box_of, weight_source
 from fadiff.emitters.gemmini.outputs import Destinations
+from fadiff.emitters.gemmini.pipeline import LinesBeside
 from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from fadiff.emitters.gemmini.positions import Positions, Region
 from fadiff.emitters.gemmini.printer import CPrinter
@@ -56,12 +57,13 @@ class FunctionPrinter:
         print_formulas(self.c, self.graph)
         self.tables = print_tables(self.c, self.graph, self._called(), self.plan.moved)
         for group in self.plan.groups:
+            printer = GroupPrinter(self.c, self.plan, group)
+            printer.print_lines()
             for name in group.group.layers:
                 layer = self.graph.by_name[name]
                 if isinstance(layer, TensorCoreLayer):
-                    self._function(layer, group)
+                    self._function(layer, group, printer.beside.get(name))
             if group.fused:
-                printer = GroupPrinter(self.c, self.plan, group)
                 printer.print()
                 self.headers |= printer.headers
         run = RunPrinter(self.c, self.plan, self.functions, self.tables)
@@ -86,28 +88,36 @@ class FunctionPrinter:
 
     # Tensor-core layers
 
-    def _function(self, layer: TensorCoreLayer, group: GroupPlan) -> None:
-        """The function of a layer; outside of groups one that is there already, where it does the same."""
+    def _function(self, layer: TensorCoreLayer, group: GroupPlan, lines: LinesBeside | None) -> None:
+        """The function of a layer; outside of groups one that is there already, where it does the same.
+
+        `lines` of other members are computed between its tiles.
+        """
         whole, self.c = self.c, CPrinter()
         name, plan = f"layer_{self.plan.names[layer.name]}", self.plan.layers[layer.name]
         if group.fused:
-            described = self._tensor_core(name, layer, plan, group)
+            described = self._tensor_core(name, layer, plan, group, lines)
         else:
             described = self._tensor_core(name, *_at_first_elements(layer, plan), group)
-        own, *lines = self.c.lines
+        own, *body = self.c.lines
         self.c = whole
-        key = (own.replace(name, "", 1), *lines)
+        key = (own.replace(name, "", 1), *body)
         if not group.fused and key in self._known:
             self.functions[layer.name] = self._known[key]
             return
         self.functions[layer.name] = self._known[key] = name
         self.c.line()
         self.c.comment(*described)
-        for line in (own, *lines):
+        for line in (own, *body):
             self.c.line(line)
 
     def _tensor_core(
-        self, function: str, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan
+        self,
+        function: str,
+        layer: TensorCoreLayer,
+        plan: LayerPlan,
+        group: GroupPlan,
+        lines: LinesBeside | None = None,
     ) -> list[str]:
         """Prints a layer's function; what it is called in the comment above."""
         issue = plan.form.mapping.issue
@@ -140,9 +150,10 @@ class FunctionPrinter:
         if group.fused:
             parameters.append("const region_t *region")
             region = Region({d: f"{d.lower()}_start" for d in group.axes(layer)}, "region->first")
-        beside = None
+        beside: Beside | LinesBeside | None = lines
         if group.group.side_by_side:
             beside = Beside.of(self.graph, self.plan.memory, group, plan, self.tables)
+        if beside is not None:
             parameters += beside.signature
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
@@ -161,7 +172,7 @@ class FunctionPrinter:
         region: Region,
         input_box: Box | None,
         destinations: Destinations,
-        beside: Beside | None,
+        beside: Beside | LinesBeside | None,
     ) -> None:
         """Scratchpad tiles run by a loop unit of Gemmini's."""
         layer, memory, e = plan.form.layer, self.plan.memory, self.plan.schedule.target.element_bytes

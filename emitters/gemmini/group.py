@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -10,18 +11,25 @@ from fadiff.converter.ir.host import Add
 from fadiff.costmodel.group.additions import run_elements
 from fadiff.costmodel.group.fusion import Member, stored_as
 from fadiff.costmodel.group.group_tile import Size
-from fadiff.costmodel.group.pipeline import pipeline_axis
+from fadiff.costmodel.group.pipeline import pipeline_axis, rounds
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.group.tile_buffer import box_channels
 from fadiff.costmodel.schedule.schedule import GroupTile
-from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
+from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul, plus, sub
 from fadiff.emitters.gemmini.form import PIXELS, TILED
 from fadiff.emitters.gemmini.host import description
 from fadiff.emitters.gemmini.library_calls import print_addition, sum_fields
 from fadiff.emitters.gemmini.member_intervals import MemberIntervals
 from fadiff.emitters.gemmini.memory import Box
 from fadiff.emitters.gemmini.operands import box_of, held_fields, pointer
-from fadiff.emitters.gemmini.pipeline import COUNTERS, print_pipeline
+from fadiff.emitters.gemmini.pipeline import (
+    COUNTERS,
+    Lines,
+    LinesBeside,
+    print_lines,
+    print_pipeline,
+    words_of,
+)
 from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from fadiff.emitters.gemmini.printer import CPrinter
 from fadiff.emitters.gemmini.row_members import RowPrinter
@@ -40,6 +48,10 @@ class GroupPrinter:
         self.index = self.graph.index
         self.intervals = MemberIntervals(self.graph, group)
         self.headers: set[str] = {"region"}
+        self.beside: dict[str, LinesBeside] = {}
+        """What the core computes between tiles of a member, by its name."""
+        self._parts = 1
+        """Of the member that is printed."""
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)
 
@@ -64,13 +76,37 @@ class GroupPrinter:
         """C parameter name of each outside tensor."""
         return {tensor: f"tensor{i}" for i, tensor in enumerate(self.outside_tensors())}
 
+    def _types(self) -> dict[str, str]:
+        """C parameters with their types."""
+        written = {o for m in self.group.members.values() for o in self.graph.by_name[m.name].outputs}
+        return {
+            name: f"{'' if tensor in written else 'const '}elem_t *"
+            for tensor, name in self.parameters().items()
+        }
+
+    def print_lines(self) -> None:
+        """Functions of what the core computes in a pipeline between tiles of members, which call them."""
+        if not self.group.group.pipelined:
+            return
+        declared = list(self.intervals.declared())
+        for turn in rounds(self.graph, self.group.group)[-1]:
+            found = []
+            for name in (name for name in turn.computed if self.group.parts[name] > 1):
+                printed = self._printed(name, self.group.parts[name])
+                words = words_of(printed)
+                tensors = {tensor: kind for tensor, kind in self._types().items() if tensor in words}
+                function = f"lines_{self.plan.names[name]}"
+                found.append(Lines(name, function, self.group.parts[name], tensors))
+                print_lines(self.c, self.graph, self.group, declared, found[-1], printed)
+            if found:
+                plan = self.plan.layers[turn.issued]
+                tiles = math.prod(plan.form.mapping.trips("L3", plan.nest.full))
+                self.beside[turn.issued] = LinesBeside(tuple(found), self.index[turn.issued], tiles)
+
     def print(self) -> None:
         """The function: loops over group tiles, members in graph order."""
-        c, group, parameters = self.c, self.group.group, self.parameters()
-        written = {o for m in self.group.members.values() for o in self.graph.by_name[m.name].outputs}
-        signature = ", ".join(
-            f"{'' if tensor in written else 'const '}elem_t *{name}" for tensor, name in parameters.items()
-        )
+        c, group = self.c, self.group.group
+        signature = ", ".join(f"{kind}{name}" for name, kind in self._types().items())
         c.line()
         assert group.tile is not None
         c.comment(
@@ -84,7 +120,7 @@ class GroupPrinter:
             for intervals in declared:
                 intervals.declare_table(c)
             if group.pipelined:
-                print_pipeline(c, self.graph, self.group, declared, self._printed)
+                print_pipeline(c, self.graph, self.group, declared, self._printed, self.beside)
             else:
                 self._loops(0, declared)
 
@@ -107,9 +143,10 @@ class GroupPrinter:
         with self.c.loop(COUNTERS[axis], self.tiles[axis]) if several else nullcontext():
             self._loops(axis + 1, declared)
 
-    def _printed(self, name: str) -> Sequence[str]:
-        """The lines of a member, which no width wrapped; and of the pool that its stores do."""
-        whole, self.c = self.c, CPrinter(float("inf"))
+    def _printed(self, name: str, count: int = 1) -> Sequence[str]:
+        """The lines of a member, which no width wrapped, and of the pool that its stores do; of several parts
+        those of one, `part`."""
+        whole, self.c, self._parts = self.c, CPrinter(float("inf")), count
         self._member(name)
         if pool := self.group.members[name].pooled_by:
             self._member(pool)
@@ -143,7 +180,7 @@ class GroupPrinter:
                 self._rows(layer)
         if name in self.group.held and member.held_grid != member.needed_grid:
             self._clear_padding(i, name)
-        c.call("observe", self.index[name], 1)
+        c.call("observe", self.index[name], f"part + 1 < {self._parts} ? 3 : 1" if self._parts > 1 else 1)
         if runs_on_core(layer) and not self.group.group.pipelined:
             c.call("wait_for_gemmini")
 
@@ -230,7 +267,8 @@ class GroupPrinter:
             arguments.append(self._address(output, stored.writes_inside))
         if stored.writes_inside and stored.writes_outside:
             arguments.append(self._address(output, False))
-        self.c.call(f"layer_{self.plan.names[layer.name]}", *arguments, "&region")
+        beside = self.beside[layer.name].arguments if layer.name in self.beside else ()
+        self.c.call(f"layer_{self.plan.names[layer.name]}", *arguments, "&region", *beside)
 
     def _add(self, layer: HostLayer) -> None:
         """Per image: the lines of the box, operands in memory or in the tile buffer."""
@@ -336,7 +374,13 @@ class GroupPrinter:
             channels = box_channels(self.graph, member)
             at_read, at_written = (self._box(t, of, member.size) for t, of in producers.items())
             pitches = at_read.strides[2], at_written.strides[2]
-            with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
+            start, end = lines.start, lines.end
+            if self._parts > 1:
+                count = sub(lines.end, lines.start)
+                start, end = (
+                    add(lines.start, div(mul(count, at), self._parts)) for at in ("part", "(part + 1)")
+                )
+            with c.block(f"for (int32_t p = {bare(start)}; p < {bare(end)}; p++)"):
                 printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels, pitches)
                 printer.print(pixel, image, columns.start, columns.end)
 

@@ -13,6 +13,7 @@ from fadiff.emitters.gemmini.expression import Expr, bare
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.memory import Box
 from fadiff.emitters.gemmini.nest import Loop, Nest
+from fadiff.emitters.gemmini.pipeline import LinesBeside
 from fadiff.emitters.gemmini.positions import Positions
 from fadiff.emitters.gemmini.printer import CPrinter
 from fadiff.emitters.gemmini.side_by_side import Beside
@@ -30,7 +31,7 @@ class LoopTiles(ABC):
     at: Positions
     pinned: PinnedWeights | None
     """Weights that stay in the scratchpad from one run of the layer to the next, and where."""
-    beside: Beside | None
+    beside: Beside | LinesBeside | None
     """What the core computes meanwhile."""
     weights: str
     """C expression of the first weight."""

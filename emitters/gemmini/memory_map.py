@@ -87,7 +87,8 @@ def _work(schedule: Schedule, layer: Layer, group: GroupPlan) -> dict[str, Any]:
     if isinstance(layer, TensorCoreLayer) or layer.op == "add" or layer.name in schedule.copies:
         return {}
     graph = schedule.graph
-    work: dict[str, Any] = {"work": Work(**asdict(host_work(graph, layer, group.members[layer.name])))}
+    computed = asdict(host_work(graph, layer, group.members[layer.name]))
+    work: dict[str, Any] = {"work": Work(**computed, parts=group.parts.get(layer.name, 1))}
     if group.group.pipelined and runs_on_core(layer):
         work["reads"] = graph.index[graph.producers(layer.inputs[0])[0].name]
     if group.group.side_by_side:

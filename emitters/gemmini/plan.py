@@ -14,7 +14,7 @@ from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, plan
 from fadiff.costmodel.group.issue import loop_settings
 from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
 from fadiff.costmodel.group.loop_setting import LoopSetting
-from fadiff.costmodel.group.pipeline import places
+from fadiff.costmodel.group.pipeline import parts, places, rounds
 from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
 from fadiff.costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
 from fadiff.costmodel.mapping.mapping import Mapping
@@ -78,6 +78,8 @@ class GroupPlan:
     """Rows of the members' outputs that stay in local memory."""
     places: MappingABC[str, int]
     """Of the boxes that the members write, in turn for one group tile after the other."""
+    parts: MappingABC[str, int]
+    """In which the core computes members between tiles of others, in a pipeline."""
 
     def axes(self, layer: TensorCoreLayer) -> tuple[Dim, ...]:
         """Along which the function of a member is told what to compute."""
@@ -245,7 +247,13 @@ def _plan_group(
             varies,
             settings[name],
         )
-    return GroupPlan(group, members, held, places(graph, group, members)), plans
+    turns = rounds(graph, group)[-1] if group.pipelined else ()
+    counts = {
+        name: count
+        for turn in turns
+        for name, count in parts(graph, members, schedule.mappings, turn).items()
+    }
+    return GroupPlan(group, members, held, places(graph, group, members), counts), plans
 
 
 _Shaped = tuple[Form, Nest, dict[Dim, bool]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,7 +13,7 @@ import fadiff.costmodel.group.tile_buffer
 import fadiff.emitters.gemmini.plan
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
-from fadiff.costmodel.group.pipeline import places, rounds
+from fadiff.costmodel.group.pipeline import parts, places, rounds
 from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER
 from fadiff.costmodel.schedule.clock import program_cycles
@@ -20,7 +21,7 @@ from fadiff.costmodel.schedule.clock_parts import program_parts
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
-from fadiff.costmodel.target.target import load_target
+from fadiff.costmodel.target.target import Target, load_target
 from fadiff.emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, random_inputs, run_firmware
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, largest_region, rows_case
@@ -40,15 +41,26 @@ def sandwich(shape: Shape = (1, 8, 8, 32)) -> Graph:
     return net.builder.build((x,))
 
 
-def schedule_of(graph: Graph, tile: GroupTile, *, pipelined: bool = True, **changes: object) -> Schedule:
+def schedule_of(
+    graph: Graph,
+    tile: GroupTile,
+    *,
+    pipelined: bool = True,
+    lines: int | None = None,
+    target: Target = TARGET,
+    **changes: object,
+) -> Schedule:
+    """`lines`: of a scratchpad tile of the first layer; default: all of its region."""
     group = FusionGroup(tuple(layer.name for layer in graph.layers), tile, pipelined=pipelined)
     group = replace(group, **changes)  # type: ignore[arg-type]
     plan = plan_group(graph, group)
-    mappings = {
-        layer.name: loops(layer, TARGET, STREAM_ORDER, **largest_region(layer, plan[layer.name]).as_dict())
-        for layer in graph.tensor_core_layers
-    }
-    return Schedule(graph, TARGET, mappings, (group,))
+    mappings = {}
+    for layer in graph.tensor_core_layers:
+        extents = largest_region(layer, plan[layer.name]).as_dict()
+        if lines is not None and layer is graph.tensor_core_layers[0]:
+            extents["P"] = lines
+        mappings[layer.name] = loops(layer, target, STREAM_ORDER, **extents)
+    return Schedule(graph, target, mappings, (group,))
 
 
 def test_a_step_computes_one_tile_between_what_is_issued_of_two_others() -> None:
@@ -76,12 +88,36 @@ def test_the_clock_hides_what_the_functional_model_does(rows: int) -> None:
     for cycles in (
         lambda schedule: evaluate(schedule).latency_cycles,
         lambda schedule: sum(program_cycles(schedule).values()),
-        lambda schedule: sum(parts.cycles for parts in program_parts(schedule).values()),
+        lambda schedule: sum(layer.cycles for layer in program_parts(schedule).values()),
         lambda schedule: run_firmware(schedule, random_inputs(graph)).counts.cycles,
     ):
         saved.append(cycles(one_by_one) - cycles(pipelined))
     assert saved[:3] == pytest.approx([saved[0]] * 3, abs=2)  # (rounded layer by layer)
     assert saved[0] == pytest.approx(saved[3], rel=0.2)
+
+
+def test_the_core_computes_between_tiles_of_what_gemmini_runs() -> None:
+    """Four tiles of the first convolution in a step, of which two are under way at a time."""
+    graph, tile = sandwich((1, 16, 16, 32)), GroupTile(1, 8, 16)
+    one_by_one, pipelined = (schedule_of(graph, tile, pipelined=on, lines=2) for on in (False, True))
+    [group] = pipelined.groups
+    turn = rounds(graph, group)[-1][-1]
+    assert parts(graph, plan_group(graph, group), pipelined.mappings, turn) == {"l1": 4}
+    slow, quick = check(Case(one_by_one)), check(Case(pipelined))
+    assert quick.counts.dram_bytes == slow.counts.dram_bytes
+    clock = [sum(program_cycles(schedule).values()) for schedule in (one_by_one, pipelined)]
+    saved = slow.counts.cycles - quick.counts.cycles
+    assert 0.6 * saved < clock[0] - clock[1] < saved  # (to the functional model parts cost nothing)
+    with patch("fadiff.costmodel.group.pipeline.LEAST_ELEMENTS", 10**9):
+        assert sum(program_cycles(pipelined).values()) > clock[1]
+
+
+@pytest.mark.parametrize("side", [8, 16, 32])
+def test_parts_of_ragged_tiles(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group tiles of six and of three lines, in tiles of four, two and one."""
+    monkeypatch.setattr("fadiff.costmodel.group.pipeline.LEAST_ELEMENTS", 1)
+    target = TARGET.model_copy(update={"side": side})
+    check(Case(schedule_of(sandwich((1, 15, 9, 20)), GroupTile(1, 6, 9), lines=2, target=target)))
 
 
 def test_a_box_has_a_place_for_every_tile_between_its_stages() -> None:
@@ -140,4 +176,5 @@ def test_any_pipeline(seed: int) -> None:
     case = next((case for case in cases if case and case.schedule.groups[0].pipelined), None)
     assume(case is not None)
     assert case is not None
-    check(case)
+    with patch("fadiff.costmodel.group.pipeline.LEAST_ELEMENTS", rng.choice((1, 1024))):
+        check(case)
