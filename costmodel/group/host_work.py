@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from fadiff.converter.ir import host as ops
-from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.graph import Graph, HostLayer, Tensor
 from fadiff.converter.ir.loops import Loops
 from fadiff.converter.ir.states import State
 from fadiff.costmodel.group.fusion import Member
@@ -29,6 +31,8 @@ ROW_ELEMENTS = 13
 """and what a row's sums and factors take of its own operator."""
 ROW_OF_MOMENTS = 200
 """Those of a row that its moments, a division and a root, take as long as."""
+MASK_ELEMENTS, MASKED_ELEMENTS = 0.2, 0.08
+"""Elements of a softmax that reading one of its mask takes as long as, and clearing one that is left out."""
 STRIDED = 1.45
 """How many times as long an element takes where neighbours in a run are apart in memory."""
 LONG_RUN = 16
@@ -49,14 +53,15 @@ def host_work(graph: Graph, layer: HostLayer, member: Member) -> HostWork:
     visits = math.prod(len(axis) for axis in member.computed)
     if layer.op == "max_pool" and member.fused_inputs:
         return HostWork("max_pool", 0, visits)
-    operator, per_output = _operator(graph, layer)
+    operator, per_output = _operator(graph, layer, row_by_row=bool(member.fused_inputs))
     computed = math.prod(sum(extents(axis)) for axis in member.computed)
     whole = round(graph.tensors[layer.outputs[0]].size * per_output)
     return HostWork(operator, whole * computed // math.prod(member.size), visits)
 
 
-def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
-    """Name in the price list, and elements that count for each one written."""
+def _operator(graph: Graph, layer: HostLayer, *, row_by_row: bool) -> tuple[str, float]:
+    """Name in the price list, and elements that count for each one written; a mask is read once, or for every
+    row."""
     out, written = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.outputs[0]].size
     read = graph.tensors[layer.inputs[0]].size if layer.inputs else 0
     match layer.operator:
@@ -78,6 +83,10 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
             return layer.op, read / written
         case ops.LayerNorm(rows=rows, center=center):
             return layer.op if center else "rms_norm", 1 + ROW_ELEMENTS / rows.length
+        case ops.Softmax(mask_rows=masks, rows=rows) | ops.Exponentials(mask_rows=masks, rows=rows) if masks:
+            of_mask = MASK_ELEMENTS * (1 if row_by_row else masks / rows.outer)
+            left = _left(graph.tensors[layer.inputs[-1]], rows, masks)
+            return layer.op, left + of_mask + ROW_ELEMENTS / rows.length
         case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.Exponentials(rows=rows):
             return layer.op, 1 + ROW_ELEMENTS / rows.length
         case ops.Moments(rows=rows):
@@ -96,6 +105,16 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
         case ops.StridedOperator(loops=loops) as operator:  # it may write a part
             return ("division" if _divides(operator) else layer.op), _walked(loops) / written
     return layer.op, 1
+
+
+def _left(mask: Tensor, rows: ops.Rows, masks: int) -> float:
+    """What counts of an element of a row: less where a constant mask leaves out the last ones, as of later
+    tokens."""
+    if mask.data is None:
+        return 1
+    out = np.asarray(mask.data).reshape(masks, rows.length) != 0
+    only_last = bool((out[:, 1:] >= out[:, :-1]).all())
+    return 1 - (1 - MASKED_ELEMENTS) * float(out.mean()) * only_last
 
 
 def _ragged(graph: Graph, channels: int, times: float = RAGGED) -> float:

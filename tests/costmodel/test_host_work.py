@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fadiff.converter.ir.builder import GraphBuilder
@@ -47,6 +48,19 @@ def single(operator: HostOperator, out: tuple[int, ...] = SHAPE) -> Graph:
     return builder.build((y,))
 
 
+def masked(mask: list[list[int]]) -> Graph:
+    builder, data = GraphBuilder("masked"), np.array(mask, np.int8)
+    x = builder.input("x", SHAPE, scale=0.1)
+    e = builder.tensor("e", (256,), "int32", data=np.ones(256, np.int32))
+    m = builder.tensor("m", data.shape, "int8", data=data)
+    y = builder.tensor("y", SHAPE, scale=0.1)
+    builder.host("layer", Softmax(ROWS, 1.0, len(mask)), (x, e, m), (y,))
+    return builder.build((y,))
+
+
+LATER = [[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0, 1]]
+
+
 def work_of(graph: Graph, name: str = "layer") -> HostWork:
     groups = singleton_groups(graph)
     group = next(group for group in groups if name in group.layers)
@@ -74,6 +88,8 @@ def work_of(graph: Graph, name: str = "layer") -> HostWork:
         (single(Binary(PAIR, "div", 1.0, 1.0, 1.0)), "division", SIZE + 6),
         (single(Binary(PAIR, "add", 1.0, 1.0, 1.0)), "binary", SIZE + 6),
         (single(Softmax(ROWS, 1.0)), "softmax", SIZE + 60 * 13),
+        (masked(LATER), "softmax", round(SIZE * (15 / 21 + 0.08 * 6 / 21 + 0.2 * 3 / 60)) + 60 * 13),
+        (masked([row[::-1] for row in LATER]), "softmax", round(SIZE * (1 + 0.2 * 3 / 60)) + 60 * 13),
     ],
 )
 def test_elements_by_hand(graph: Graph, operator: str, elements: int) -> None:

@@ -40,12 +40,16 @@ static inline void exponentials(
     const rows_t *rows, const elem_t *input, const int32_t *table, const int8_t *mask, int32_t mask_rows,
     elem_t *output, float *reciprocals, float one)
 {
-    for (int32_t o = 0; o < rows->outer; o++) {
-        const int8_t *of_row = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * rows->length;
-        const elem_t *x = input + row_start(rows, o, 0);
-        elem_t *y = output + row_start(rows, o, 0);
-        HIDE(y);
-        reciprocals[o] = exponentials_row(x, y, rows->length, table, of_row, one);
+    const int32_t masks = mask == NULL ? 1 : mask_rows;
+    for (int32_t m = 0; m < masks; m++) {
+        const left_t left = left_of(mask == NULL ? NULL : mask + (ptrdiff_t)m * rows->length, rows->length);
+        for (int32_t o = m; o < rows->outer; o += masks) {
+            const elem_t *x = input + row_start(rows, o, 0);
+            elem_t *y = output + row_start(rows, o, 0);
+            HIDE(y);
+            reciprocals[o] = exponentials_row(x, y, left.count, table, left.mask, one);
+            clear(y + left.count, rows->length - left.count);
+        }
     }
 }
 

@@ -66,6 +66,37 @@ static inline stretch_t stretch_from(const int8_t *mask, int32_t first, int32_t 
     for (stretch_t part = stretch_from(mask, 0, length); part.first < (length);                 \
          part = stretch_from(mask, part.first + part.count, length))
 
+/* What a mask leaves of a row: of its first `count` elements all (NULL), or what `mask` says; nothing of the others. */
+typedef struct {
+    const int8_t *mask;
+    int32_t count;
+} left_t;
+
+/* `mask` NULL leaves everything.  A mask of the last elements alone, as of later tokens, is told from its first one: it
+ * is read once for all rows that it is for. */
+static inline left_t left_of(const int8_t *mask, int32_t length)
+{
+    const stretch_t first = stretch_from(mask, 0, length);
+    const int32_t left = first.masked ? 0 : first.count;
+    const stretch_t rest = stretch_from(mask, left, length);
+    const bool is_last = left == length || rest.count == length - left;
+    return is_last ? (left_t){NULL, left} : (left_t){mask, length};
+}
+
+/* Zeros, in words where they may be. */
+static inline void clear(elem_t *y, int32_t count)
+{
+#ifndef ELEM_T_IS_FLOAT
+    const int32_t before = MIN(count, (int32_t)(-(uintptr_t)y % 8));
+    EACH(i, before, y[i] = 0);
+    const int32_t words = (count - before) / 8;
+    EACH(i, words, store_packed(y + before + 8 * i, 0));
+    y += before + 8 * words;
+    count -= before + 8 * words;
+#endif
+    EACH(i, count, y[i] = 0);
+}
+
 /* The largest element that the mask leaves. */
 ALWAYS_INLINE wide_t largest_of(const elem_t *x, ptrdiff_t step, int32_t length, const int8_t *mask)
 {
@@ -115,16 +146,20 @@ static inline void softmax(
     elem_t *output, float scale)
 {
     const int32_t length = rows->length;
-    for (int32_t o = 0; o < rows->outer; o++) {
-        const int8_t *blank = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * length;
-        for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + row_start(rows, o, i);
-            elem_t *y = output + row_start(rows, o, i);
-            HIDE(y);
-            if (rows->inner == 1) {
-                softmax_row(x, y, 1, length, exponentials, blank, scale);
-            } else {
-                softmax_row(x, y, rows->inner, length, exponentials, blank, scale);
+    const int32_t masks = mask == NULL ? 1 : mask_rows;
+    for (int32_t m = 0; m < masks; m++) {
+        const left_t left = left_of(mask == NULL ? NULL : mask + (ptrdiff_t)m * length, length);
+        for (int32_t o = m; o < rows->outer; o += masks) {
+            for (int32_t i = 0; i < rows->inner; i++) {
+                const elem_t *x = input + row_start(rows, o, i);
+                elem_t *y = output + row_start(rows, o, i);
+                HIDE(y);
+                if (rows->inner == 1) {
+                    softmax_row(x, y, 1, left.count, exponentials, left.mask, scale);
+                    clear(y + left.count, length - left.count);
+                } else { /* (without a mask) */
+                    softmax_row(x, y, rows->inner, length, exponentials, NULL, scale);
+                }
             }
         }
     }
