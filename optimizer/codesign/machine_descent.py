@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.sizes import Sized
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.costmodel.relaxed.nests import RelaxedNests
@@ -25,7 +24,7 @@ from fadiff.optimizer.codesign.designs import Machines, Sizes
 from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.gradient.choices import Choices
 from fadiff.optimizer.gradient.nests import NestVariables
-from fadiff.optimizer.nests.layer import LayerSearch
+from fadiff.optimizer.nests.space import Space, keeps_of
 
 
 class MachineCodesign:
@@ -33,41 +32,35 @@ class MachineCodesign:
 
     def __init__(self, graphs: Mapping[str, Graph], space: Machines, objective: Objective) -> None:
         self.space, self.objective = space, objective
-        self.networks = [
+        networks = [
             Counter(Workload.of(layer) for layer in graph.tensor_core_layers) for graph in graphs.values()
         ]
-        """How often each distinct layer runs."""
-        self.layers = list(dict.fromkeys(layer for network in self.networks for layer in network))
+        self.layers = list(dict.fromkeys(layer for network in networks for layer in network))
+        self.times = [torch.tensor([float(network[x]) for x in self.layers]) for network in networks]
+        """How often each network runs each distinct layer."""
+        self.keeps = keeps_of(space.base)[0]
         self.names = list(space.values)
         self.choices = Choices(list(space.values.values()))
 
-    def start(
-        self, designs: Sequence[Sizes], generator: torch.Generator
-    ) -> tuple[list[NestVariables], Tensor]:
-        """Every layer at a random mapping that fits the restart's design."""
-        machines = [self.space.hardware(design) for design in designs]
-        found = []
-        for layer in self.layers:
-            rows = []
-            for at, machine in enumerate(machines):
-                assert machine is not None
-                space = LayerSearch(machine, layer).spaces[0]
-                rows.append(space.random(1, np.random.default_rng(at)))
-            found.append(NestVariables(space, Mappings.joined(rows), generator))
+    def start(self, designs: Sequence[Sizes], generator: torch.Generator) -> tuple[NestVariables, Tensor]:
+        """Every layer at random mappings of the base machine."""
+        spaces = [Space(self.space.base, layer, self.keeps) for layer in self.layers]
+        drawn = np.random.default_rng(generator.initial_seed())
+        starts = [space.random(len(designs), drawn) for space in spaces]
         sizes = [[float(n) for n in self.space.changes(design).values()] for design in designs]
-        return found, torch.tensor(sizes).log().requires_grad_()
+        return NestVariables(spaces, starts, generator), torch.tensor(sizes).log().requires_grad_()
 
-    def moved(self, variables: list[NestVariables]) -> list[Tensor]:
+    def moved(self, variables: NestVariables) -> tuple[Tensor, ...]:
         """Factors and what stays in place, of every layer."""
-        return [tensor for layer in variables for tensor in (layer.free, layer.logits)]
+        return variables.logs, variables.logits
 
-    def late(self, variables: list[NestVariables]) -> tuple[Tensor, ...]:
+    def late(self, variables: NestVariables) -> tuple[Tensor, ...]:
         """Nothing: layers are alone."""
         return ()
 
     def __call__(
         self,
-        variables: list[NestVariables],
+        variables: NestVariables,
         sizes: Tensor,
         progress: tuple[float, float, float],
         generator: torch.Generator | None,
@@ -75,21 +68,17 @@ class MachineCodesign:
         """Loss [B] at (tau, beta, lambda)."""
         tau, _, weight = progress
         values = self.choices.draw(sizes, tau, generator)
-        sized = Sized(self.space.base, dict(zip(self.names, values.unbind(1), strict=True)))
-        area = self.space.area.of_machine(sized) / self.space.limit
+        chosen = dict(zip(self.names, values.unbind(1), strict=True))
+        area = self.space.area.of_machine(Sized(self.space.base, chosen)) / self.space.limit
         over = torch.relu(torch.as_tensor(area, dtype=torch.float32).log())
-        excess = over + over.square()
-        costs: dict[Workload, tuple[Tensor, Tensor]] = {}
-        for layer, own in zip(self.layers, variables, strict=True):
-            model = RelaxedNests(self.space.base, layer, own.space.keeps)
-            model.sized = sized
-            factors, stays = own.sample(tau, generator)
-            costs[layer] = model(factors, stays)
-            excess = excess + model.excess(factors)
+        model = RelaxedNests(self.space.base, self.layers, self.keeps)
+        model.sized = Sized(self.space.base, {name: size[:, None] for name, size in chosen.items()})
+        factors, stays = variables.sample(tau, generator)
+        costs = model(factors, stays)
+        excess = over + over.square() + model.excess(factors).sum(dim=1)
         loss = torch.zeros(len(sizes))
-        for network in self.networks:
-            for at, alone in enumerate(("energy", "latency")):
+        for times in self.times:
+            for cost, alone in zip(costs, ("energy", "latency"), strict=True):
                 if self.objective in ("edp", alone):
-                    total = torch.stack([times * costs[layer][at] for layer, times in network.items()])
-                    loss = loss + total.sum(dim=0).log()
+                    loss = loss + (cost * times).sum(dim=1).log()
         return loss + weight * excess

@@ -7,10 +7,13 @@ lambda go as in `descent.py`.  The outermost level that is free takes what other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from fadiff.converter.ir.dims import DIMS
 from fadiff.costmodel.nests.machine import OPERANDS
 from fadiff.costmodel.nests.mapping import Ints, Mappings
 from fadiff.costmodel.relaxed.nests import RelaxedNests
@@ -36,54 +39,68 @@ def gradient(search: LayerSearch) -> None:
 
 
 class NestVariables:
-    """What descents of one layer move, a row for each restart: logs of the factors that are free, and logits
-    of the operand that each memory's innermost loops leave in place."""
+    """What descents of layers move, a row for each restart: logs of the factors that are free [B, V], and
+    logits [B, N, M, 3] of the operand that each memory's innermost loops leave in place."""
 
-    def __init__(self, space: Space, start: Mappings, generator: torch.Generator) -> None:
-        """Factors begin at those of `start`."""
-        self.space = space
-        self.bounds = torch.from_numpy(space.workload.bounds).float()
-        levels, dims = np.nonzero((space.fixed == 0) & (space.most > 1))
-        free = [(a, d) for a, d in zip(levels.tolist(), dims.tolist(), strict=True) if a != space.home[d]]
-        self.at = np.array(free, dtype=np.int64).reshape(len(free), 2)
-        self._choices = Choices([self._candidates(level, dim) for level, dim in free]) if free else None
-        logs = torch.from_numpy(start.factors[:, self.at[:, 0], self.at[:, 1]]).float().log()
-        self.free = logs.requires_grad_()
-        shape = (len(start), len(space.machine.memories), len(OPERANDS))
+    def __init__(
+        self, spaces: Sequence[Space], starts: Sequence[Mappings], generator: torch.Generator
+    ) -> None:
+        """A space for each of N layers of one machine; its factors begin at those of its start."""
+        self.spaces = spaces
+        levels, memories = len(spaces[0].machine.levels), len(spaces[0].machine.memories)
+        self._fixed = torch.ones(len(spaces), levels, len(DIMS))
+        self._home = torch.zeros(len(spaces), len(DIMS), dtype=torch.long)
+        self._bounds = torch.tensor([list(space.workload.dims) for space in spaces], dtype=torch.float32)
+        self.free: list[tuple[int, int, int]] = []
+        """Layer, level and place in its active dimensions of every variable."""
+        places, candidates, logs = [], [], []
+        for layer, (space, start) in enumerate(zip(spaces, starts, strict=True)):
+            dims = [DIMS.index(dim) for dim in space.workload.active]
+            self._fixed[layer][:, dims] = torch.from_numpy(np.maximum(space.fixed, 1)).float()
+            self._home[layer, dims] = torch.tensor(space.home)
+            for level, at in np.argwhere((space.fixed == 0) & (space.most > 1)).tolist():
+                if level == space.home[at]:
+                    continue
+                self.free.append((layer, level, at))
+                places.append((layer, level, dims[at]))
+                bound = int(space.workload.bounds[at])
+                candidates.append(tuple(n for n in divisors(bound) if n <= space.most[level, at]))
+                logs.append(start.factors[:, level, at])
+        self._places = torch.tensor(places, dtype=torch.long).reshape(len(places), 3).unbind(1)
+        self._choices = Choices(candidates) if candidates else None
+        rows = len(starts[0])
+        begun = np.array(logs, dtype=np.float32).reshape(len(logs), rows).T
+        self.logs = torch.from_numpy(begun.copy()).log().requires_grad_()
+        shape = (rows, len(spaces), memories, len(OPERANDS))
         self.logits = torch.randn(shape, generator=generator).requires_grad_()
 
-    def _candidates(self, level: int, dim: int) -> tuple[int, ...]:
-        bound = int(self.space.workload.bounds[dim])
-        return tuple(n for n in divisors(bound) if n <= self.space.most[level, dim])
-
     def sample(self, tau: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Factors [B, L, D] and what stays [B, M, 3], drawn, with the gradients of the softmax."""
+        """Factors [B, N, L, D] and what stays [B, N, M, 3], drawn, with the gradients of the softmax."""
         soft = gumbel_softmax(self.logits, tau, generator)
         hard = torch.nn.functional.one_hot(soft.argmax(dim=-1), len(OPERANDS)).float()
-        return self._factors(self._sizes(tau, generator)), hard + soft - soft.detach()
+        return self._factors(tau, generator), hard + soft - soft.detach()
 
-    def _sizes(self, tau: float, generator: torch.Generator | None) -> Tensor:
-        return self.free if self._choices is None else self._choices.draw(self.free, tau, generator)
+    def _factors(self, tau: float, generator: torch.Generator | None) -> Tensor:
+        """The free ones, those that are fixed, and what they leave to the outermost free level."""
+        rows = torch.arange(len(self.logits))[:, None]
+        factors = self._fixed.repeat(len(rows), 1, 1, 1)
+        if self._choices is not None:
+            drawn = self._choices.draw(self.logs, tau, generator)
+            factors = factors.index_put((rows, *self._places), drawn)
+        rest = (self._bounds / factors.prod(dim=2)).clamp(min=1)
+        layers, dims = torch.arange(len(self.spaces))[:, None], torch.arange(len(DIMS))
+        return factors.index_put((rows[..., None], layers, self._home, dims), rest)
 
-    def _factors(self, sizes: Tensor) -> Tensor:
-        """[B, L, D] from the free ones."""
-        fixed = torch.from_numpy(np.maximum(self.space.fixed, 1)).float()
-        levels, dims = torch.from_numpy(self.at).unbind(1)
-        rows = torch.arange(len(sizes))[:, None]
-        factors = fixed.repeat(len(sizes), 1, 1).index_put((rows, levels, dims), sizes)
-        rest = (self.bounds / factors.prod(dim=1)).clamp(min=1)
-        home = torch.tensor(self.space.home)
-        return factors.index_put((rows, home, torch.arange(len(home))), rest)
-
-    def nearest(self, tau: float) -> Mappings:
-        """Mappings where the variables are: nearest divisors of what is left, level by level from the
-        innermost; loops of one memory in the order that leaves its operand in place."""
-        space, bounds = self.space, self.space.workload.bounds
+    def nearest(self, tau: float, layer: int = 0) -> Mappings:
+        """Mappings of a layer where the variables are: nearest divisors of what is left, level by level from
+        the innermost; loops of one memory in the order that leaves its operand in place."""
+        space = self.spaces[layer]
+        bounds, dims = space.workload.bounds, [DIMS.index(dim) for dim in space.workload.active]
         with torch.no_grad():
-            wanted = self._factors(self._sizes(tau, None)).double().numpy()
-            stays = self.logits.argmax(dim=-1)
+            wanted = self._factors(tau, None)[:, layer][..., dims].double().numpy()
+            stays = self.logits[:, layer].argmax(dim=-1)
         factors: Ints = np.repeat(np.maximum(space.fixed, 1)[None], len(wanted), axis=0)
-        for level, dim in sorted(self.at.tolist(), reverse=True):
+        for _, level, dim in sorted((f for f in self.free if f[0] == layer), reverse=True):
             left = bounds[dim] // factors[:, :, dim].prod(axis=1)
             for row, rest in enumerate(left):
                 options = [n for n in divisors(int(rest)) if n <= space.most[level, dim]]
@@ -104,11 +121,11 @@ def _descend(search: LayerSearch, space: Space, seed: int) -> None:
     start = space.random(RESTARTS, search.generator)
     search.values(start)
     generator = torch.Generator().manual_seed(seed)
-    variables = NestVariables(space, start, generator)
-    if not len(variables.at):
+    variables = NestVariables([space], [start], generator)
+    if not variables.free:
         return
-    model = RelaxedNests(search.machine, search.workload, space.keeps)
-    adam = Adam([variables.free, variables.logits], RATE)
+    model = RelaxedNests(search.machine, [search.workload], space.keeps)
+    adam = Adam([variables.logs, variables.logits], RATE)
     for step in range(STEPS):
         if search.is_over():
             return

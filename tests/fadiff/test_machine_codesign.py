@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fadiff as api
 from fadiff.converter import convert
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.costmodel.nests.sizes import Sized, resized, sizes_of
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.costmodel.relaxed.nests import RelaxedNests
@@ -113,15 +113,16 @@ def test_the_relaxed_counts_of_sizes_are_those_of_the_resized_machine():
     base, layer = machine_of("eyeriss-like"), Workload(Dims(K=24, C=8, P=12, Q=12, R=3, S=3))
     space = LayerSearch(base, layer).spaces[0]
     rows = space.random(6, np.random.default_rng(0))
-    factors = torch.from_numpy(rows.factors).float()
-    stays = torch.full((6, len(base.memories), 3), 1 / 3)
+    factors = torch.ones(6, 1, len(base.levels), len(DIMS))
+    factors[:, 0, :, [DIMS.index(dim) for dim in layer.active]] = torch.from_numpy(rows.factors).float()
+    stays = torch.full((6, 1, len(base.memories), 3), 1 / 3)
     sizes = {"buffer.entries": (2048, 131072), "columns.meshX": (7, 28), "DRAM.shared_bandwidth": (1, 16)}
-    model = RelaxedNests(base, layer, space.keeps)
-    model.sized = Sized(base, {name: torch.tensor(3 * both).float() for name, both in sizes.items()})
+    model = RelaxedNests(base, [layer], space.keeps)
+    model.sized = Sized(base, {name: torch.tensor(3 * both).float()[:, None] for name, both in sizes.items()})
     together = (*model(factors, stays), model.excess(factors))
     for at in range(6):
         machine = resized(base, {name: both[at % 2] for name, both in sizes.items()})
-        alone = RelaxedNests(machine, layer, space.keeps)
+        alone = RelaxedNests(machine, [layer], space.keeps)
         row = slice(at, at + 1)
         expected = (*alone(factors[row], stays[row]), alone.excess(factors[row]))
         for ours, theirs in zip(together, expected, strict=True):

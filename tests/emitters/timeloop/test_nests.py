@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import (
     OPERANDS,
@@ -215,12 +215,15 @@ def test_the_relaxed_model_is_exact_at_integers() -> None:
         for row, memory in np.ndindex(*stays.shape[:2]):
             first = int(stays[row, memory].argmax())
             rows.orders[row, memory] = sorted(rows.orders[row, memory], key=lambda dim: left[dim] != first)
-        energy, cycles = RelaxedNests(machine, workload, space.keeps)(
-            torch.from_numpy(rows.factors).float(), torch.from_numpy(stays)
+        factors = torch.ones(50, 1, len(machine.levels), len(DIMS))
+        active = [DIMS.index(dim) for dim in workload.active]
+        factors[:, 0, :, active] = torch.from_numpy(rows.factors).float()
+        energy, cycles = RelaxedNests(machine, [workload], space.keeps)(
+            factors, torch.from_numpy(stays)[:, None]
         )
         nests = Nests(machine, workload, rows)
-        assert energy.numpy() == pytest.approx(nests.energy, rel=1e-4)
-        assert np.ceil(cycles.numpy() * (1 - 1e-6)) == pytest.approx(nests.cycles, rel=1e-5, abs=1)
+        assert energy[:, 0].numpy() == pytest.approx(nests.energy, rel=1e-4)
+        assert np.ceil(cycles[:, 0].numpy() * (1 - 1e-6)) == pytest.approx(nests.cycles, rel=1e-5, abs=1)
 
 
 def test_what_no_tile_fits_is_said() -> None:
