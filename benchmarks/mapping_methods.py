@@ -23,9 +23,8 @@ from fadiff.costmodel.nests.count import Floats
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.emitters.timeloop.machines import machine_of
-from fadiff.optimizer.mapping_methods import MethodName, method_of
+from fadiff.optimizer.mapping_methods import MapOptions, MethodName, method_of
 from fadiff.optimizer.nests.layer import PROVEN, LayerSearch
-from fadiff.optimizer.nests.network import map_network
 
 MACHINES = "eyeriss-like,simba-like,nvdla-like,tpu-like"
 LAYERS = {
@@ -91,5 +90,5 @@ def _runs(
             yield found.edp, found.proven
         else:
             graph, clock = network(problem), time.process_time
-            mapped = map_network(graph, machine, "edp", seconds, seed, method=method, clock=clock)
+            mapped = MapOptions("edp", name, seconds, seed=seed).search(graph, machine, clock=clock)
             yield mapped.best.edp, mapped.best.edp <= mapped.bound * PROVEN

@@ -44,7 +44,7 @@ def codesign(
     area: float,
     *,
     seconds: float = 60.0,
-    method: Method | None = None,
+    method: Method = "gradient",
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
     out: str | Path | None = None,
@@ -60,7 +60,7 @@ def codesign(
             have (`fadiff.design_space`).
         area: Most square millimetres.
         seconds: How long to search.
-        method: How designs to try are chosen; None: gradient for Gemminis, local for other machines.
+        method: How designs to try are chosen.
         seed: Seed of what the method draws.
         dims: Sizes of symbolic dimensions.
         out: Folder for the best design and all that were tried.
@@ -89,7 +89,7 @@ def codesign(
     with SolvedLayers(store) as solved:
         scorer = _scorer(console, files, designs, options, reading, seconds, solved)
         with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
-            search(scorer, method or ("local" if isinstance(base, Machine) else "gradient"), seed)
+            search(scorer, method, seed)
     if folder is not None:
         write_folder(folder, scorer)
         console.note(f"wrote {folder}")

@@ -46,7 +46,9 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
 @click.option(
     "--method",
     type=click.Choice(METHODS),
-    help="How designs to try are chosen.  [default: gradient; local for machines that are no Gemmini]",
+    default="gradient",
+    show_default=True,
+    help="How designs to try are chosen.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option
@@ -67,7 +69,7 @@ def codesign(
     path: Path,
     limit: float,
     seconds: float,
-    method: Method | None,
+    method: Method,
     seed: int,
     dims: tuple[tuple[str, int], ...],
     out: Path | None,
