@@ -40,11 +40,6 @@ class Nests:
     _entered: dict[tuple[Operand, int], Ints] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def _places(self) -> tuple[int, ...]:
-        """Levels of the memories, outermost first."""
-        return tuple(i for i, level in enumerate(self.machine.levels) if isinstance(level, Memory))
-
-    @cached_property
     def _held(self) -> Ints:
         """[rows, levels + 1, dimensions]: extents of what stands inside a level's loops, its own included."""
         factors = self.mappings.factors
@@ -54,11 +49,11 @@ class Nests:
     @cached_property
     def compute_cycles(self) -> Ints:
         """Iterations of all loops in time."""
-        return np.asarray(self.mappings.factors[:, self._places].prod(axis=(1, 2)), dtype=np.int64)
+        return np.asarray(self.mappings.factors[:, self.machine.places].prod(axis=(1, 2)), dtype=np.int64)
 
     def instances(self, level: int) -> Ints:
         """Instances in use of a level (one past the last: multipliers)."""
-        above = [i for i in range(level) if i not in self._places]
+        above = [i for i in range(level) if i not in self.machine.places]
         return np.asarray(self.mappings.factors[:, above].prod(axis=(1, 2)), dtype=np.int64)
 
     def tile(self, operand: Operand, level: int) -> Ints:
@@ -68,7 +63,7 @@ class Nests:
 
     def words(self, memory: int) -> Ints:
         """Words that one instance of a memory (outermost: 0) holds."""
-        level = self._places[memory]
+        level = self.machine.places[memory]
         kept = self.mappings.keeps[memory]
         tiles = [self.tile(operand, level).prod(axis=1) for operand in OPERANDS if operand in kept]
         return np.asarray(sum(tiles, np.zeros(len(self.mappings), dtype=np.int64)))
@@ -84,11 +79,6 @@ class Nests:
             if not isinstance(fan_out, Memory):
                 ok &= self.mappings.factors[:, level].prod(axis=1) <= fan_out.size
         return ok
-
-    def _keeping(self, operand: Operand) -> list[int]:
-        """Levels of the memories that keep an operand, outermost first."""
-        pairs = zip(self._places, self.mappings.keeps, strict=True)
-        return [level for level, kept in pairs if operand in kept]
 
     def _entering(self, operand: Operand, level: int) -> Ints:
         """Words entering one tile at a level over the whole nest (at the multipliers: operands of one)."""
@@ -107,8 +97,8 @@ class Nests:
         total, kept = words.copy(), np.zeros_like(words)
         jumped, first = np.zeros_like(tile), np.zeros_like(tile)
         begun = np.zeros(len(tile), dtype=bool)
-        for memory in reversed(range(len(self._places))):
-            at = self._places[memory]
+        for memory in reversed(range(len(self.machine.places))):
+            at = self.machine.places[memory]
             if at >= level:
                 continue
             inside = self._held[:, at + 1]
@@ -134,8 +124,8 @@ class Nests:
 
     def accesses(self, operand: Operand, memory: int) -> Accesses | None:
         """Of an operand at a memory (outermost: 0); None if it passes by."""
-        level = self._places[memory]
-        keeping = self._keeping(operand)
+        level = self.machine.places[memory]
+        keeping = self.machine.keeping(operand, self.mappings.keeps)
         if level not in keeping:
             return None
         child = next((inner for inner in keeping if inner > level), len(self.machine.levels))
@@ -159,14 +149,14 @@ class Nests:
         """Product of fan-outs' factors between two levels: of dimensions that index an operand, or do not."""
         indexes = self.workload.steps[operand].any(axis=0)
         dims = indexes if relevant else ~indexes
-        between = [i for i in range(begin, end) if i not in self._places]
+        between = [i for i in range(begin, end) if i not in self.machine.places]
         chosen = self.mappings.factors[:, between][:, :, dims]
         return np.asarray(chosen.prod(axis=(1, 2)), dtype=np.int64)
 
     @cached_property
     def counted(self) -> list[list[Accesses]]:
         """Of the kept operands of every memory, outermost first."""
-        memories = range(len(self._places))
+        memories = range(len(self.machine.places))
         found = [[self.accesses(operand, memory) for operand in OPERANDS] for memory in memories]
         return [[counts for counts in kept if counts is not None] for kept in found]
 

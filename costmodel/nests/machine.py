@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from fadiff.converter.errors import BadInput
@@ -100,10 +101,19 @@ class Machine:
             if names.count(name) > 1:
                 raise MachineError(f"two levels are called {name[0]}; give each a name of its own")
 
-    @property
+    @cached_property
     def memories(self) -> tuple[Memory, ...]:
         """Outermost first."""
         return tuple(level for level in self.levels if isinstance(level, Memory))
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Levels of the memories."""
+        return tuple(place for place, level in enumerate(self.levels) if isinstance(level, Memory))
+
+    def keeping(self, operand: Operand, keeps: Sequence[frozenset[Operand]]) -> list[int]:
+        """Levels of the memories that keep an operand, where each `keeps` some, outermost first."""
+        return [place for place, kept in zip(self.places, keeps, strict=True) if operand in kept]
 
     @property
     def fan_outs(self) -> tuple[FanOut, ...]:

@@ -28,7 +28,7 @@ class RelaxedNests:
         self.machine, self.keeps = machine, keeps
         self.sized = Sized(machine, {})
         """Its sizes; with tensors [B, 1] each point has its own machine."""
-        self.places = [i for i, level in enumerate(machine.levels) if isinstance(level, Memory)]
+        self.places = machine.places
         self.steps = {o: torch.stack([_steps(workload, o) for workload in workloads]) for o in OPERANDS}
         self.relevant = {o: torch.tensor([d in RELEVANT[o] for d in DIMS]) for o in OPERANDS}
         self.bounds = torch.tensor([list(workload.dims) for workload in workloads], dtype=torch.float32)
@@ -53,8 +53,7 @@ class RelaxedNests:
         reads, writes = ([torch.zeros(factors.shape[:2]) for _ in self.places] for _ in range(2))
         energy = (self.macs * self.machine.mac_pj).expand(factors.shape[:2])
         for operand in OPERANDS:
-            pairs = list(zip(self.places, self.keeps, strict=True))
-            stops = [level for level, kept in pairs if operand in kept]
+            stops = self.machine.keeping(operand, self.keeps)
             for parent, child in zip(stops, [*stops[1:], len(self.machine.levels)], strict=True):
                 entering, alike, merged = self._entering(operand, parent, child, factors, stays)
                 if held is not None and operand in held and parent < (self.machine.shared or 0):

@@ -22,7 +22,7 @@ from torch import Tensor
 from fadiff.converter.ir.dims import DIMS, G, N, P
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.mapping.decision import GroupTile
-from fadiff.costmodel.nests.machine import OPERANDS, Machine, Memory, Operand
+from fadiff.costmodel.nests.machine import OPERANDS, Machine, Operand
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.costmodel.relaxed.nests import RelaxedNests
 from fadiff.optimizer.cut.partition import Objective
@@ -110,8 +110,7 @@ class FusedNests:
         self.graph, self.objective, self.options = graph, objective, options
         self.shared = machine.shared
         self._anew = torch.zeros(len(machine.memories), len(OPERANDS))
-        outside = sum(isinstance(level, Memory) for level in machine.levels[: self.shared])
-        self._anew[:outside, OPERANDS.index("W")] = 1
+        self._anew[: machine.places.index(self.shared), OPERANDS.index("W")] = 1
         pairs: dict[tuple[str, str], Layers] = {}
         for layers, first in groups.items():
             products = self._products(layers)

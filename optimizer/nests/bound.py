@@ -31,6 +31,7 @@ from fadiff.costmodel.nests.machine import OPERANDS, Machine, Memory, Operand
 from fadiff.costmodel.nests.mapping import Ints, Keeps
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.layer.candidates import divisors
 
 NOBODY = -1
 """Stands for the operand that innermost loops leave in place, where there is none, or no loop."""
@@ -66,7 +67,7 @@ class Bound:
 
     def __init__(self, machine: Machine, workload: Workload, keeps: Keeps, objective: Objective) -> None:
         self.machine, self.workload, self.keeps, self.objective = machine, workload, keeps, objective
-        self.places = [i for i, level in enumerate(machine.levels) if isinstance(level, Memory)]
+        self.places = machine.places
         self.options = Options(machine, workload)
         whole = tuple(int(n) for n in workload.bounds)
         self.sizes = [
@@ -91,8 +92,7 @@ class Bound:
         """All of them."""
         found = []
         for operand in OPERANDS:
-            pairs = zip(self.places, self.keeps, strict=True)
-            stops = [level for level, kept in pairs if operand in kept] + [len(self.machine.levels)]
+            stops = [*self.machine.keeping(operand, self.keeps), len(self.machine.levels)]
             found += [Move(operand, a, b) for a, b in itertools.pairwise(stops)]
         return tuple(found)
 
@@ -316,7 +316,7 @@ class Options:
         found = np.ones((1, 0), dtype=np.int64)
         for at, (n, exact, most) in enumerate(limits):
             outer = math.prod(self.most[above][at] for above in range(level))
-            factors = [exact] if exact else [f for f in _divisors(n) if f <= most and n // f <= outer]
+            factors = [exact] if exact else [f for f in divisors(n) if f <= most and n // f <= outer]
             allowed = np.array([f for f in factors if n % f == 0], dtype=np.int64)
             found = np.column_stack([np.repeat(found, len(allowed), axis=0), np.tile(allowed, len(found))])
             found = found[found.prod(axis=1) <= self.parts[level]]
@@ -394,7 +394,3 @@ class Children:
                 chosen = grown[rows]
                 chosen.stays[:, memory] = place
                 yield chosen
-
-
-def _divisors(number: int) -> list[int]:
-    return [f for f in range(1, number + 1) if number % f == 0]

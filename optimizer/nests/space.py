@@ -133,8 +133,7 @@ class Space:
                         yield found
 
     def _turned(self, factors: Ints, orders: Ints) -> Iterator[Ints]:
-        places = [i for i, level in enumerate(self.machine.levels) if isinstance(level, Memory)]
-        for memory, level in enumerate(places):
+        for memory, level in enumerate(self.machine.places):
             loops = [at for at in orders[memory] if factors[level, at] > 1 and self.is_free(memory, int(at))]
             for i, j in itertools.permutations(range(len(loops)), 2):
                 if i - j == 1:  # the same as the other way round

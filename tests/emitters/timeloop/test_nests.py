@@ -206,7 +206,7 @@ def test_the_relaxed_model_is_exact_at_integers() -> None:
         rows = space.random(50, np.random.default_rng(1))
         stays = np.zeros((50, len(machine.memories), 3), dtype=np.float32)
         for row, memory in np.ndindex(*stays.shape[:2]):
-            level = [i for i, own in enumerate(machine.levels) if isinstance(own, Memory)][memory]
+            level = machine.places[memory]
             loops = [dim for dim in rows.orders[row, memory] if rows.factors[row, level, dim] > 1]
             left = Bound(machine, workload, space.keeps, "edp").left_in_place
             if loops:
