@@ -27,7 +27,7 @@ from fadiff.samples.graphs import graph_of
 @pytest.fixture(scope="module", params=[("resnet18", "exact"), ("mobilenetv1", "layerwise")])
 def schedule(request) -> Schedule:
     name, method = request.param
-    return optimize(graph_of(name), load_target("gemmini-default"), method=method).schedule
+    return optimize(graph_of(name, image_size=64), load_target("gemmini-default"), method=method).schedule
 
 
 @pytest.fixture(scope="module")

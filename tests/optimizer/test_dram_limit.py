@@ -17,7 +17,7 @@ def found() -> SearchResult:
     """Depthwise layers on an image of four pixels: weights are nearly all that moves."""
     net = Net(size=2, channels=16)
     x = net.x
-    for i in range(3):
+    for i in range(2):
         x = net.conv(f"expand{i}", x, 96)
         x = net.conv(f"depthwise{i}", x, 96, 3, depthwise=True)
         x = net.conv(f"project{i}", x, 16)
