@@ -65,7 +65,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def document() -> ScheduleDocument:
-    schedule = optimize(graph_of("resnet18", image_size=64), load_target("gemmini-large"), method="exact").schedule
+    schedule = optimize(
+        graph_of("resnet18", image_size=64), load_target("gemmini-large"), method="exact"
+    ).schedule
     cost = evaluate(schedule)
     history = tuple(
         HistoryPoint(seconds=s, step=s, edp_uj_cycles=cost.edp_uj_cycles * f)
