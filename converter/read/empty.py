@@ -17,7 +17,8 @@ def drop_empty(model: onnx.ModelProto, program: Program) -> tuple[str, ...] | No
     empty = {name for name, shape in program.shapes.items() if 0 in shape}
     computed = [node for node in model.graph.node if node.output and set(filter(None, node.output)) <= empty]
     joins = [n for n in model.graph.node if n.op_type == "Concat" and set(n.input) & empty]
-    if not computed and not joins:
+    outputs = [value for value in model.graph.output if value.name in empty]
+    if not computed and not joins and not outputs:
         return None
     graph = model.graph
     for node in computed:
@@ -30,7 +31,6 @@ def drop_empty(model: onnx.ModelProto, program: Program) -> tuple[str, ...] | No
         if node not in computed and kept:
             del node.input[:]
             node.input.extend(kept)
-    outputs = [value for value in graph.output if value.name in empty]
     if len(outputs) == len(graph.output):
         return ()
     for value in outputs:

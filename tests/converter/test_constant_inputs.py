@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter import ModelError, UnsupportedError, convert
 from tests.converter.oracle import compare, ints, model_of, session, weights
@@ -79,6 +79,32 @@ def test_a_past_of_length_0_and_a_mask_of_ones(tmp_path: Path) -> None:
     (expected,) = session(onnx.load(tmp_path / "m.onnx")).run(["y"], feeds | empty)
     (found,) = session(conversion.float_model).run(["y"], feeds)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_branch_whose_output_is_a_constant_without_elements(tmp_path: Path) -> None:
+    """Merged decoders with a cache give back no keys of the encoder."""
+    bodies = {}
+    for branch, nodes in {
+        "then_branch": [
+            helper.make_node("Relu", ["x"], ["a"], "rectify"),
+            helper.make_node(
+                "Constant", [], ["b"], "none", value=numpy_helper.from_array(np.zeros((0, 4), "f"))
+            ),
+        ],
+        "else_branch": [
+            helper.make_node("Neg", ["x"], ["a2"], "negate"),
+            helper.make_node("Identity", ["x"], ["b2"], "same"),
+        ],
+    }.items():
+        results = [helper.make_empty_tensor_value_info(node.output[0]) for node in nodes]
+        bodies[branch] = helper.make_graph(nodes, branch, [], results)
+    node = helper.make_node("If", ["use_cache_branch"], ["y", "keys"], "choice", **bodies)
+    model = model_of([node], {"x": (2, 4)}, {"y": None, "keys": None})
+    model.graph.input.append(_value("use_cache_branch", TensorProto.BOOL, 1))
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", dims={"use_cache_branch": 1})
+    assert [v.name for v in conversion.float_model.graph.output] == ["y"]
+    assert "outputs without elements are left out: keys" in conversion.notes
 
 
 def test_nothing_but_empty_outputs_is_refused(tmp_path: Path) -> None:
