@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fadiff.entries import Entry as Entry
     from fadiff.entries import compile_entries as compile_entries
     from fadiff.errors import InputError as InputError
+    from fadiff.generation import top_k as top_k
     from fadiff.optimizer import SearchResult as SearchResult
     from fadiff.optimizer import optimize as optimize
     from fadiff.pipeline import CompileResult as CompileResult
@@ -95,6 +96,7 @@ _NAMES = {
     "fadiff.entries": ("EntriesResult", "Entry", "compile_entries"),
     "fadiff.errors": ("InputError",),
     "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile", "verify"),
+    "fadiff.generation": ("top_k",),
     "fadiff.predictor": ("Predictor", "load"),
     "fadiff.search": ("SearchOptions",),
     "fadiff.optimizer": ("SearchResult", "optimize"),

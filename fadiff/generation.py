@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,9 +22,45 @@ Chooser = Callable[[np.ndarray], int]
 """The next token by the scores of all."""
 
 
+_MOST, _WORD = 64, 0xFFFFFFFF
+
+
 def likeliest(scores: np.ndarray) -> int:
     """The first of the largest."""
     return int(np.argmax(scores))
+
+
+def top_k(most: int, temperature: float = 1.0, seed: int = 1) -> Chooser:
+    """Draws among the `most` likeliest by softmax(scores / temperature), as `<model>_sample` of the firmware.
+
+    Args:
+        most: Tokens to draw among, at most 64.
+        temperature: Above 0; the lower, the more often the likeliest.
+        seed: State of the generator at first, 1 to 2**32 - 1.
+
+    Raises:
+        InputError: a number out of these.
+    """
+    if not 1 <= most <= _MOST or not temperature > 0 or not 0 < seed < 2**32:
+        raise InputError(f"top_k: 1 to {_MOST} tokens, a temperature above 0, a seed from 1 to 2**32 - 1")
+    state = seed
+
+    def choose(scores: np.ndarray) -> int:
+        nonlocal state
+        state ^= state << 13 & _WORD
+        state ^= state >> 17
+        state ^= state << 5 & _WORD
+        best = np.argsort(-scores, kind="stable")[:most]
+        below = scores[best].astype(np.float64) - float(scores[best[0]])
+        shares = [math.exp(x / float(np.float32(temperature))) for x in below]
+        left = (state >> 8) / 2**24 * sum(shares)
+        for token, share in zip(best[:-1], shares, strict=False):
+            if left < share:
+                return int(token)
+            left -= share
+        return int(best[-1])
+
+    return choose
 
 
 @dataclass

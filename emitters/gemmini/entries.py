@@ -35,6 +35,9 @@ from fadiff.emitters.gemmini.skeletons import render
 from fadiff.emitters.gemmini.weights import BlobSums
 from fadiff.emitters.memory_map import memory_map_json
 
+NEW_TOKENS = 16
+"""Tokens that main.c generates."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -146,12 +149,13 @@ def _files(
         f"{model}.h": render("entries.h.j2", **shared),
         f"{model}.c": render("entries.c.j2", **shared),
     }
-    if loop := _loop([entry.schedule.graph for entry in entries], values):
+    loop = _loop([entry.schedule.graph for entry in entries], values)
+    if loop:
         for ending in ("h", "c"):
             programs[f"{model}_generate.{ending}"] = render(f"generate.{ending}.j2", **shared, **loop)
     return {
         **programs,
-        "main.c": render("entries_main.c.j2", **shared),
+        "main.c": render("entries_main.c.j2", **shared, **loop, new_tokens=NEW_TOKENS),
         **library_files(shared, programs),
         "test_vectors.bin": vectors,
         **maps,

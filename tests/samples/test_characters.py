@@ -137,7 +137,34 @@ def test_the_header_is_plain_c(compiled: Path, tmp_path: Path) -> None:
     subprocess.run(["cc", *flags, "-I", str(compiled / "firmware"), str(program)], check=True)
 
 
-def test_main_runs_both_entries(compiled: Path) -> None:
+def test_draws_are_those_of_the_program(compiled: Path, tmp_path: Path) -> None:
+    """The same tokens from the same seed; more of the likeliest where it is cooler."""
+    model, prompt = fadiff.load(compiled), tokens(BEGIN)
+    library = ctypes.CDLL(str(build_firmware(compiled / "firmware", model_target(compiled), tmp_path)))
+    library.characters_sample.argtypes = (ctypes.c_int32, ctypes.c_float, ctypes.POINTER(ctypes.c_uint32))
+    machine, found = Machine(model_target(compiled), check_regions=False), dict[float, list[int]]()
+    for most, temperature, seed in ((8, 1.0, 5), (64, 0.7, 2**32 - 1), (1, 1.0, 5)):
+        state = ctypes.c_uint32(seed)
+        assert library.characters_prompt((ctypes.c_int32 * len(prompt))(*prompt), len(prompt)) == 0
+        drawn = found[temperature] = []
+        while len(drawn) < 12:
+            if drawn:
+                assert library.characters_step(drawn[-1]) == 0
+            drawn.append(library.characters_sample(most, temperature, ctypes.byref(state)))
+        assert drawn == list(model.generate(prompt, 12, fadiff.top_k(most, temperature, seed)))
+    machine.check()
+    assert found[1.0] == list(model.generate(prompt, 12))  # (among one)
+    assert found[0.7] != found[1.0]
+    choose, scores = fadiff.top_k(3, 0.5, 7), np.log(np.array([0.1, 0.4, 0.05, 0.3, 0.15]))
+    counts = np.bincount([choose(scores) for _ in range(4000)], minlength=5) / 4000
+    squares = np.array([0, 0.16, 0, 0.09, 0.0225])
+    np.testing.assert_allclose(counts, squares / squares.sum(), atol=0.03)
+    for wrong in ((0, 1.0, 1), (65, 1.0, 1), (2, 0.0, 1), (2, 1.0, 0)):
+        with pytest.raises(fadiff.InputError, match="top_k: 1 to 64"):
+            fadiff.top_k(*wrong)
+
+
+def test_main_runs_both_entries_and_generates(compiled: Path) -> None:
     done = subprocess.run(
         ["make", "-s", "check", f"PYTHON={sys.executable}"],
         cwd=compiled / "firmware",
@@ -146,3 +173,7 @@ def test_main_runs_both_entries(compiled: Path) -> None:
         check=False,
     )
     assert "characters: all outputs agree in 5 calls of 2 entries" in done.stdout, done.stdout + done.stderr
+    with np.load(compiled.parent / "characters.inputs.npz") as data:
+        prompt = data["prefill:tokens"][0, 0]
+    expected = " ".join(map(str, fadiff.load(compiled).generate(prompt, 16)))
+    assert f"characters: after 32 tokens of the test vectors: {expected}\n" in done.stdout
