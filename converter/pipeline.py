@@ -323,9 +323,9 @@ def _with_types(
     types: Mapping[str, InputType],
     samples: Samples,
 ) -> Simplified:
-    """Told what comes as bytes and what as floats; the model is changed in place."""
-    model, scales, zeros = simplified.model, dict(simplified.scales), dict(simplified.zeros)
-    found = take_bytes(model, program, types, samples, simplified.spans)
+    """Told what comes as bytes and what as floats."""
+    scales, zeros = dict(simplified.scales), dict(simplified.zeros)
+    model, found = take_bytes(simplified.model, program, types, samples, simplified.spans)
     read = program_of(model, weights) if found else program
     for name in found:  # (what a file says of the input holds for the numbers behind the bytes)
         number = read.consumers(name)[0].outputs[0]
@@ -340,7 +340,7 @@ def _with_types(
         float_inputs=frozenset(floats),
         byte_inputs=found,
     )
-    return replace(simplified, program=told, scales=scales, zeros=zeros)
+    return replace(simplified, model=model, program=told, scales=scales, zeros=zeros)
 
 
 def _sha256(path: Path) -> str:

@@ -62,7 +62,7 @@ def simplify(
     notes: list[str] = []
     flatten_sequences(model)
     model = flatten_control_flow(model)
-    take_whole_numbers(model, types)
+    model = take_whole_numbers(model, types)
     model, contrib = expand_contrib(model)
     if contrib.done:
         notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")

@@ -97,11 +97,25 @@ class Editor:
         value.shape, value.type = inputs[0].shape, inputs[0].type
         return value
 
+    def set(self, node: onnx_ir.Node, **attributes: Any) -> None:
+        """Give attributes of a node other values."""
+        node.attributes.update((name, _attribute(name, value)) for name, value in attributes.items())
+
     def name_of(self, value: Value) -> str:
         """The name of the node that gives a value."""
         node = value.producer()
         assert node is not None and node.name
         return node.name
+
+    def put_behind_input(self, name: str, op: str, **attributes: Any) -> None:
+        """A node that alone reads an input: the others read what it gives, which is like it."""
+        source, readers = self._values[name], tuple(self._values[name].uses())
+        if not readers:
+            return
+        (value,) = self.insert(self._graph[0], op, [source], f"{name}.number", **attributes)
+        value.shape, value.type = source.shape, source.type
+        for reader, place in readers:
+            reader.replace_input_with(place, value)
 
     def replace(self, before: Value, after: Value) -> None:
         """All who read a value, but for the node that gives the other, read that: it has the name now."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto
 
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.program import Node, program_of
 
@@ -48,31 +49,32 @@ class _Axis:
         return (self.counted[1] - 2) * self.stride + self.reach - self.size - self.begin
 
 
-def drop_windows_behind(model: onnx.ModelProto) -> None:
-    """Rewrite such pools in place; `model` is sorted, pools of unknown shape stay as they are."""
+def drop_windows_behind(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A sorted model with such pools rewritten; those of unknown shape stay as they are."""
     while any(node.op_type in _POOLS and _rounds_up(node) for node in model.graph.node):
         found = next(_miscounted(model), None)
         if found is None:
-            return
-        _rewrite(model, *found)
+            break
+        model = _rewritten(model, *found)
         del model.graph.value_info[:]  # counted by whoever wrote the file
         for output in model.graph.output:
             output.type.tensor_type.ClearField("shape")
+    return model
 
 
 def _rounds_up(node: NodeProto) -> bool:
     return any(a.name == "ceil_mode" and a.i for a in node.attribute)
 
 
-def _miscounted(model: onnx.ModelProto) -> Iterator[tuple[int, list[_Axis]]]:
+def _miscounted(model: onnx.ModelProto) -> Iterator[tuple[Node, list[_Axis]]]:
     """Pools in their order that have a window behind the image."""
     program = program_of(onnx.shape_inference.infer_shapes(model, data_prop=True))
-    for i, node in enumerate(program.nodes):
+    for node in program.nodes:
         explicit = node.attributes.get("auto_pad", "NOTSET") == "NOTSET"
         if node.op in _POOLS and node.attributes.get("ceil_mode", 0) and explicit:
             axes = _axes(node, program.shapes.get(node.inputs[0], ()))
             if any(axis.has_window_behind for axis in axes):
-                yield i, axes
+                yield node, axes
 
 
 def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
@@ -88,25 +90,19 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     return [_Axis(*axis) for axis in zip(shape[2:], reaches, strides, pads[:rank], pads[rank:], strict=True)]
 
 
-def _rewrite(model: onnx.ModelProto, at: int, axes: list[_Axis]) -> None:
+def _rewritten(model: onnx.ModelProto, node: Node, axes: list[_Axis]) -> onnx.ModelProto:
     """Floor mode where that drops what is to be dropped; else what ceil mode would count is cut off."""
-    node = model.graph.node[at]
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    source, name = node.input[0], f"{node.name or node.output[0]}.read"
-    ends = [axis.used_end if axis.has_window_behind else axis.end for axis in axes]
-    cut = []
+    edit = Editor(model)
+    pool = edit.node(node)
     if all(axis.has_window_behind or axis.counted[0] == axis.counted[1] for axis in axes):
-        attributes["ceil_mode"] = 0
-    else:
-        attributes["pads"] = [*(axis.begin for axis in axes), *(max(0, end) for end in ends)]
-        cut = [i for i, end in enumerate(ends) if end < 0]
-    pool = helper.make_node(
-        node.op_type, [name if cut else source], node.output, name=node.name, **attributes
-    )
-    node.CopyFrom(pool)
+        edit.set(pool, ceil_mode=0)
+        return edit.model()
+    ends = [axis.used_end if axis.has_window_behind else axis.end for axis in axes]
+    edit.set(pool, pads=[*(axis.begin for axis in axes), *(max(0, end) for end in ends)])
+    cut = [i for i, end in enumerate(ends) if end < 0]
     if cut:
-        operands = ([0] * len(cut), [axes[i].size + ends[i] for i in cut], [i + 2 for i in cut])
-        names = [f"{name}.{part}" for part in ("start", "end", "axes")]
-        for label, values in zip(names, operands, strict=True):
-            model.graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), label))
-        model.graph.node.insert(at, helper.make_node("Slice", [source, *names], [name], name=name))
+        name = f"{node.name or node.outputs[0]}.read"
+        bounds = ([0] * len(cut), [axes[i].size + ends[i] for i in cut], [i + 2 for i in cut])
+        operands = [edit.constant(f"{name}.bound", np.array(bound, np.int64)) for bound in bounds]
+        pool.replace_input_with(0, edit.insert(pool, "Slice", [pool.inputs[0], *operands], name)[0])
+    return edit.model()

@@ -7,15 +7,16 @@ numbers that the model expects.  Whole numbers are positions or time steps that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+import onnx_ir
+from onnx import TensorProto
 
 from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import FLOATS, Program
 from fadiff.converter.printable import printable
 from fadiff.converter.read.inputs import Samples, Spans
@@ -61,35 +62,38 @@ def input_types(file: str, model: onnx.ModelProto, wanted: InputTypes) -> dict[s
     return {name: wanted.get(name, "int8") for name in floats}
 
 
-def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -> None:
-    """Make inputs int32 in place, with a Cast behind them."""
-    graph = model.graph
-    fresh = FreshNames(graph)
-    for value in graph.input:
-        if types.get(value.name) == "int32":
-            _behind(graph, value.name, "Cast", fresh, to=value.type.tensor_type.elem_type)
-            value.type.tensor_type.elem_type = TensorProto.INT32
+def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -> onnx.ModelProto:
+    """The model with such inputs as int32, and a Cast behind them."""
+    wanted = [value for value in model.graph.input if types.get(value.name) == "int32"]
+    if not wanted:
+        return model
+    edit = Editor(model)
+    for value in wanted:
+        edit.put_behind_input(value.name, "Cast", to=value.type.tensor_type.elem_type)
+        edit.value(value.name).type = onnx_ir.TensorType(onnx_ir.DataType.INT32)
+    return edit.model()
 
 
 def take_bytes(
     model: onnx.ModelProto, program: Program, types: Mapping[str, InputType], samples: Samples, spans: Spans
-) -> dict[str, Byte]:
-    """What inputs that come as bytes mean; each float one among them is read through an Identity then.
+) -> tuple[onnx.ModelProto, dict[str, Byte]]:
+    """The model, and what its inputs that come as bytes mean; each float one among them is read through an
+    Identity then.
 
     An input that the file declares as uint8 is one where a Cast alone reads it.
     """
-    fresh = FreshNames(model.graph)
+    edit = Editor(model)
     found: dict[str, Byte] = {}
     states = {state.input for state in program.states}
     for name in program.inputs:
         if types.get(name) == "uint8" and name not in states and name not in program.outputs:
             found[name] = _meaning(name, samples, spans)
-            _behind(model.graph, name, "Identity", fresh)
+            edit.put_behind_input(name, "Identity")
         elif program.types[name] == TensorProto.UINT8:
             reader = program.sole_consumer(name)
             if reader is not None and reader.op == "Cast" and program.is_float(reader.outputs[0]):
                 found[name] = (1.0, 0)
-    return found
+    return (edit.model() if found else model), found
 
 
 def _meaning(name: str, samples: Samples, spans: Spans) -> Byte:
@@ -104,16 +108,3 @@ def _meaning(name: str, samples: Samples, spans: Spans) -> Byte:
     if low == high:  # (nothing but zeros was seen)
         low, high = _USUAL[0]
     return float(np.float32((high - low) / _LEVELS)), round(-low * _LEVELS / (high - low))
-
-
-def _behind(graph: onnx.GraphProto, name: str, op: str, fresh: FreshNames, **attributes: Any) -> None:
-    """A node that alone reads a value of its name."""
-    value = next(value for value in graph.input if value.name == name)
-    out = fresh.new(f"{name}.number")
-    for node in graph.node:
-        node.input[:] = [out if read == name else read for read in node.input]
-    graph.node.insert(0, helper.make_node(op, [name], [out], name=fresh.node(out), **attributes))
-    copied = onnx.ValueInfoProto()
-    copied.CopyFrom(value)
-    copied.name = out
-    graph.value_info.append(copied)

@@ -43,8 +43,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     """
     model = settle_opset(file, _sorted(file, model))
     declared = _forget_shapes(model)
-    drop_windows_behind(model)
-    model = _folded(model)
+    model = _folded(drop_windows_behind(model))
     fold_constants(model)  # what ONNX Runtime leaves: a Cast of newer opsets
     try:
         model = _inferred(model)

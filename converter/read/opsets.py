@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from fadiff.converter.errors import ModelError, one_line
+from fadiff.converter.ir.edit import Editor
 
 _OLDEST_OPSET = 10  # the first with QuantizeLinear
 _CANONICAL_OPSET = 13  # older files are brought to it
@@ -42,7 +43,7 @@ def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     if entry.version >= _CANONICAL_OPSET:
         return model
     if entry.version < _BROADCASTS_TO_CHANNELS:
-        _shape_slopes(model)
+        model = _with_shaped_slopes(model)
     try:
         return onnx.version_converter.convert_version(model, _CANONICAL_OPSET)
     except Exception as error:
@@ -109,25 +110,19 @@ def _drop_split_counts(model: onnx.ModelProto) -> None:
             node.attribute.extend(kept)
 
 
-def _shape_slopes(model: onnx.ModelProto) -> None:
-    """Give PRelu slopes [C] the shape [C, 1, 1] by which today's broadcasting finds the channels."""
+def _with_shaped_slopes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """PRelu slopes [C] with the shape [C, 1, 1] by which today's broadcasting finds the channels."""
     ranks = {
         value.name: len(value.type.tensor_type.shape.dim)
         for value in (*onnx.shape_inference.infer_shapes(model).graph.value_info, *model.graph.input)
     }
-    slopes = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in list(model.graph.node):
-        if node.op_type != "PRelu" or ranks.get(node.input[0], 0) <= 2:
+    ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    edit = Editor(model)
+    for node in model.graph.node:
+        if node.op_type != "PRelu" or ranks.get(node.input[0], 0) <= 2 or ranks.get(node.input[1]) != 1:
             continue
-        axes = list(range(1, ranks[node.input[0]] - 1))
-        tensor = slopes.get(node.input[1])
-        if tensor is not None and len(tensor.dims) == 1:
-            array = numpy_helper.to_array(tensor).reshape(-1, *(1 for _ in axes))
-            name = f"{tensor.name}.{len(axes)}"
-            model.graph.initializer.append(numpy_helper.from_array(array, name))
-            node.input[1] = name
-        elif tensor is None and ranks.get(node.input[1]) == 1:
-            shaped = f"{node.input[1]}.{node.output[0]}"
-            at = list(model.graph.node).index(node)
-            model.graph.node.insert(at, helper.make_node("Unsqueeze", [node.input[1]], [shaped], axes=axes))
-            node.input[1] = shaped
+        place, axes = edit.writer(node.output[0]), list(range(1, ranks[node.input[0]] - 1))
+        slopes = edit.value(node.input[1])
+        wanted = f"{node.input[1]}.{node.output[0]}"
+        place.replace_input_with(1, edit.insert(place, "Unsqueeze", [slopes], wanted, axes=axes)[0])
+    return edit.model()

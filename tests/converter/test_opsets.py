@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter import ModelError, convert
 from fadiff.converter.read.opsets import settle_opset
-from tests.converter.oracle import check, model_of, weights
+from tests.converter.oracle import check, model_of, session, weights
 
 
 def _declared(model: onnx.ModelProto, version: int) -> int:
@@ -53,6 +53,22 @@ def test_every_opset_from_9_on(version: int, tmp_path: Path) -> None:
         nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 4, 4, 4)}, {"w": weights(0, 4, 3, 3, 3)}, opset=version
     )
     assert check(model, tmp_path).lsb_to_quantized <= 1.01
+
+
+def test_old_slopes_that_two_read_beside_a_constant_of_a_like_name(tmp_path: Path) -> None:
+    """They were written twice, as `s.2`."""
+    nodes = [
+        helper.make_node("PRelu", ["x", "s"], ["a"]),
+        helper.make_node("PRelu", ["a", "s"], ["b"]),
+        helper.make_node("PRelu", ["b", "s.2"], ["y"]),
+    ]
+    constants = {"s": np.array([0.5, 0.25, 2], np.float32), "s.2": np.array([4, 2, 1], np.float32)}
+    onnx.save(
+        model_of(nodes, {"x": (1, 3, 2, 2)}, {"y": (1, 3, 2, 2)}, constants, opset=6), tmp_path / "m.onnx"
+    )
+    x = -np.ones((1, 3, 2, 2), np.float32)
+    (found,) = session(convert(tmp_path / "m.onnx", element="float32").float_model).run(None, {"x": x})
+    np.testing.assert_array_equal(found[0, :, 0, 0], [-1, -0.125, -4])
 
 
 def test_slopes_per_channel_of_old_prelu(tmp_path: Path) -> None:
