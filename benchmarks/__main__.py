@@ -29,6 +29,7 @@ BENCHMARKS = {
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
+    "mutants": "small wrong changes of a room's source: does a test see each?",
     "versions": "tests with the oldest and newest releases of NumPy, PyTorch and the ONNX libraries",
     "screenshots": "the report as pictures at four widths, by headless Chromium",
     "gallery": "the reports of docs/gallery.md and the figures of README.md, made again",

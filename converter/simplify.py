@@ -24,7 +24,6 @@ from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.interface import InputType, take_whole_numbers
 from fadiff.converter.read.normalise import normalise
 from fadiff.converter.read.precision import to_float32
-from fadiff.converter.read.reserved import free_reserved_names
 from fadiff.converter.read.sequences import flatten_sequences
 
 SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
@@ -70,7 +69,6 @@ def simplify(
         notes.append(
             "MatMulNBits: weights take eight bits here, with one scale for a layer, whatever they had"
         )
-    free_reserved_names(file, model)
     model, imported = strip_quantisation(file, model)
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)

@@ -22,6 +22,7 @@ from fadiff.converter.check.storage import from_storage
 from fadiff.converter.ir.graph import Graph
 from fadiff.converter.ir.weight_file import WeightFile
 from fadiff.converter.pipeline import Conversion
+from fadiff.converter.quantise.qdq import PartNames
 
 
 @dataclass(frozen=True)
@@ -86,22 +87,26 @@ def agreement(
     else:
         with WeightFile(folder / "quantized.bin") as file:
             quantized = conversion.quantized(file)
-    values = _common_values(conversion.graph, quantized, integers)
+    names = PartNames(conversion.float_model)
+    values = _common_values(conversion.graph, quantized, integers, names)
     if not values:
         return Agreement(())
-    model = _with_outputs(quantized, [f"{value}.q" for value in values])
-    free = _run(model, inputs, values, folder)
+    steps = {names.of(value, "q"): value for value in values}
+    others = {value: names.of(value, "forced") for value in values}
+    model = _with_outputs(quantized, list(steps))
+    free = _run(model, inputs, steps, folder)
     stored = {
         value: _onnx_order(conversion.graph, tensor, integers[tensor], free[value].shape)
         for value, tensor in values.items()
     }
     for node in model.graph.node:
-        if node.op_type == "DequantizeLinear" and node.input[0].removesuffix(".q") in values:
-            node.input[0] = node.input[0].removesuffix(".q") + ".forced"
+        if node.op_type == "DequantizeLinear" and node.input[0] in steps:
+            node.input[0] = others[steps[node.input[0]]]
     model.graph.input.extend(
-        helper.make_tensor_value_info(f"{v}.forced", TensorProto.INT8, None) for v in values
+        helper.make_tensor_value_info(name, TensorProto.INT8, None) for name in others.values()
     )
-    forced = _run(model, {**inputs, **{f"{v}.forced": array for v, array in stored.items()}}, values, folder)
+    given = {others[value]: array for value, array in stored.items()}
+    forced = _run(model, {**inputs, **given}, steps, folder)
     return Agreement(
         tuple(
             Difference(
@@ -117,7 +122,7 @@ def agreement(
 
 
 def _common_values(
-    graph: Graph, quantized: onnx.ModelProto, integers: Mapping[str, np.ndarray]
+    graph: Graph, quantized: onnx.ModelProto, integers: Mapping[str, np.ndarray], names: PartNames
 ) -> dict[str, str]:
     """Tensor by ONNX value, for every value that the quantised model computes and the graph stores."""
     quantised = {node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
@@ -125,7 +130,7 @@ def _common_values(
     return {
         str(tensors[name].onnx_name): name
         for name in integers
-        if tensors[name].dtype == "int8" and f"{tensors[name].onnx_name}.q" in quantised
+        if tensors[name].dtype == "int8" and names.of(str(tensors[name].onnx_name), "q") in quantised
     }
 
 
@@ -143,10 +148,10 @@ def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 
 
 def _run(
-    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], values: Mapping[str, str], folder: Path | None
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], steps: Mapping[str, str], folder: Path | None
 ) -> dict[str, np.ndarray]:
     session = reference_session(model, folder, in_order=False)
-    return dict(zip(values, session.run([f"{value}.q" for value in values], dict(feeds)), strict=True))
+    return dict(zip(steps.values(), session.run(list(steps), dict(feeds)), strict=True))
 
 
 def _steps(a: np.ndarray, b: np.ndarray) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.read.fold import constant_tensors
 
 _MICROSOFT = "com.microsoft"
@@ -25,13 +26,14 @@ class _Rewriter:
     """New nodes and constants of a rewritten graph."""
 
     constants: dict[str, np.ndarray]
+    fresh: FreshNames
     nodes: list[NodeProto] = field(default_factory=list)
     added: dict[str, np.ndarray] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
     """Values that DynamicQuantizeLinear computed: floats, here."""
 
     def dequantised(self, node: NodeProto, value: str, scale: str, zero: str, axis: int | None = None) -> str:
-        out = f"{node.name or node.output[0]}/{value}.float"
+        out = self.fresh.new(f"{node.name or node.output[0]}/{value}.float")
         inputs = [value, scale, zero] if zero else [value, scale]
         attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         self.nodes.append(helper.make_node("DequantizeLinear", inputs, [out], name=out, **attributes))
@@ -41,7 +43,7 @@ class _Rewriter:
         self, node: NodeProto, op: str, inputs: list[str], scale: str, zero: str, **more: object
     ) -> None:
         """The float operator, and the quantisation of its result."""
-        out = f"{node.output[0]}.float"
+        out = self.fresh.new(f"{node.output[0]}.float")
         new = helper.make_node(op, inputs, [out], name=node.name or node.output[0])
         new.attribute.extend(a for a in node.attribute if a.name not in ("channels_last", "opset"))
         self.nodes.append(new)
@@ -51,7 +53,8 @@ class _Rewriter:
     def is_vector(self, name: str) -> bool:
         return name in self.constants and self.constants[name].size > 1
 
-    def constant(self, name: str, array: np.ndarray) -> str:
+    def constant(self, wanted: str, array: np.ndarray) -> str:
+        name = self.fresh.new(wanted)
         self.added[name] = array
         return name
 
@@ -132,8 +135,7 @@ def _dynamic(rewriter: _Rewriter, node: NodeProto) -> None:
     value, scale, zero = node.output
     rewriter.dynamic.add(value)
     rewriter.nodes.append(helper.make_node("Identity", [node.input[0]], [value], name=node.name))
-    rewriter.constant(scale, np.asarray(1, np.float32))
-    rewriter.constant(zero, np.asarray(0, np.float32))
+    rewriter.added |= {scale: np.asarray(1, np.float32), zero: np.asarray(0, np.float32)}
 
 
 def _integer_product(op: str) -> Callable[[_Rewriter, NodeProto], None]:
@@ -213,7 +215,8 @@ def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:
     dynamic = tuple(node.name or node.output[0] for node in graph.node if node.op_type in _DYNAMIC)
     if not any((_domain(node), node.op_type) in _REWRITES for node in graph.node):
         return ()
-    rewriter = _Rewriter({n: numpy_helper.to_array(t) for n, t in constant_tensors(graph).items()})
+    constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}
+    rewriter = _Rewriter(constants, FreshNames(graph))
     floats = {
         o for node in graph.node if node.op_type in ("MatMulInteger", "ConvInteger") for o in node.output
     }

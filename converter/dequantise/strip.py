@@ -31,6 +31,7 @@ from fadiff.converter.dequantise.saturation import leaves, reach
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.int8 import symmetric_scale
 from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
+from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.inputs import Spans
 
@@ -85,7 +86,7 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> tuple[onnx.ModelPro
 class _Stripper:
     def __init__(self, file: str, model: onnx.ModelProto) -> None:
         self.file = file
-        self.graph = model.graph
+        self.graph, self.fresh = model.graph, FreshNames(model.graph)
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.graph.node:
             for value in node.input:
@@ -179,7 +180,7 @@ class _Stripper:
         divisor = self.constants.get(node.input[1]) if node.op_type == "Div" else None
         if divisor is None or divisor.size < 2 or divisor.dtype != np.float32 or not np.all(divisor):
             return
-        name = f"{node.output[0]}.factor"
+        name = self.fresh.new(f"{node.output[0]}.factor")
         self.added[name] = np.float32(1.0) / divisor
         node.op_type, node.input[1] = "Mul", name
 
@@ -205,7 +206,7 @@ class _Stripper:
         pair = next((reader for reader in readers if reader.op_type == _DEQUANTISE), None)
         if pair is None or self._parameters(pair)[0].size != 1:
             return
-        node.input[0] = f"{name}.{node.output[0]}"
+        node.input[0] = self.fresh.new(f"{name}.{node.output[0]}")
         inputs = [name, *pair.input[1:]]
         self._dequantise(onnx.helper.make_node(_DEQUANTISE, inputs, [node.input[0]], name=pair.name))
         self.integers[node.output[0]] = self._parameters(pair)
@@ -233,7 +234,7 @@ class _Stripper:
             for i in range(1 if node.op_type == "Clip" else 2, min(len(node.input), 3)):
                 bound = self.constants.get(node.input[i])
                 if bound is not None:
-                    name = f"{node.output[0]}.bound{i}"
+                    name = self.fresh.new(f"{node.output[0]}.bound{i}")
                     self.added[name] = ((bound.astype(np.float32) - zero) * scale).astype(np.float32)
                     node.input[i] = name
 
@@ -258,16 +259,16 @@ class _Stripper:
         if unchanged and not saturates:
             self.alias[output] = source
             return None
-        clipped = f"{source}.{'clip' if saturates else 'relu'}"
-        self.alias[output] = clipped
         if source in self.clipped:
+            self.alias[output] = self.clipped[source]
             return None
-        self.clipped[source] = clipped
+        clipped = self.fresh.new(f"{source}.{'clip' if saturates else 'relu'}")
+        self.alias[output] = self.clipped[source] = clipped
         self._know(clipped, scale, zero)
         name = f"{node.name or clipped}.{'clip' if saturates else 'relu'}"
         if not saturates:
             return onnx.helper.make_node("Relu", [source], [clipped], name=name)
-        bounds = [f"{clipped}.low", f"{clipped}.high"]
+        bounds = [self.fresh.new(f"{clipped}.{end}") for end in ("low", "high")]
         for bound, number in zip(bounds, self.limits[source], strict=True):
             self.added[bound] = np.asarray(number, np.float32)
         return onnx.helper.make_node("Clip", [source, *bounds], [clipped], name=name)
@@ -346,7 +347,7 @@ class _Stripper:
                 f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): its scale is not that of "
                 f"{node.input[0]}, and neither is one number; use one scale, or convert the float model"
             )
-        name = f"{node.output[0]}.factor"
+        name = self.fresh.new(f"{node.output[0]}.factor")
         self.added[name] = (scale / before).astype(np.float32).reshape(())
         return onnx.helper.make_node("Mul", [node.input[0], name], node.output, name=node.name)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 
 from fadiff.converter.printable import free_name
@@ -16,11 +14,7 @@ class FreshNames:
     """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self._values = {
-            name
-            for part in graphs_in(graph)
-            for name in (*values_in(part), *(node.name for node in part.node))
-        }
+        self._values = names_in(graph)
         self._nodes = set(self._values)
 
     def new(self, wanted: str) -> str:
@@ -43,18 +37,12 @@ def _taken(wanted: str, names: set[str]) -> str:
     return name
 
 
-def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and those of its loops and branches."""
-    yield graph
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """All names of nodes and values, those of loops and branches, too."""
+    found = {named.name for named in (*graph.input, *graph.output, *graph.initializer)}
     for node in graph.node:
+        found.update((node.name, *node.input, *node.output))
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from graphs_in(inner)
-
-
-def values_in(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of all that nodes of the graph itself read and give, of its inputs, outputs and constants."""
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-    for named in (*graph.input, *graph.output, *graph.initializer):
-        yield named.name
+                found |= names_in(inner)
+    return found

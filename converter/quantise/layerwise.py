@@ -54,10 +54,11 @@ class _Run:
         self.done = 0
 
     def corrections(self, products: Sequence[Product], means: Mapping[str, np.ndarray]) -> Corrections:
-        biased = {product.sums: product for product in products}
+        names = self.simulation.names
+        biased = {name: p for p in products for name in (p.sums, names.of(p.sums, "float"))}
         found = {}
         for i, node in enumerate(self.nodes):
-            product = biased.get(node.output[0].removesuffix(".float"))
+            product = biased.get(node.output[0])
             if product is not None and not node.op_type.endswith("Linear"):
                 self._advance(i + 1)
                 found[product.step.name] = self._correct(product, node.output[0], means[product.sums])

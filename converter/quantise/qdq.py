@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from fadiff.converter.ir.names import names_in
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.weight_file import WeightFile, initializer
 from fadiff.converter.plan.floats import float_states
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation, Quantised
+
+
+class PartNames:
+    """Names of what a quantised model has beside values of the float one: `y.scale`, if none is called so."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._taken = names_in(model.graph)
+
+    def of(self, value: str, part: Literal["scale", "zero", "q", "dq", "float", "forced"]) -> str:
+        """Scale, zero point, integers, what they mean, the value before it is rounded, other integers."""
+        name = f"{value}.{part}"
+        while name in self._taken:
+            name += "_"
+        return name
 
 
 def quantised_model(
@@ -33,7 +49,8 @@ def quantised_model(
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph = out.graph
-    pairs = _Pairs(graph, file, quantisation.zeros)
+    names = PartNames(model)
+    pairs = _Pairs(names, file, quantisation.zeros)
     replaced = {
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
@@ -50,7 +67,7 @@ def quantised_model(
                 continue
             writer = program.producer.get(value)
             if node.name in floats and value in stored and writer is not None and writer.name in floats:
-                node.input[i] = f"{value}.float"
+                node.input[i] = names.of(value, "float")
                 continue
             value_is_weight = ("", value) in replaced and _reads_quantised(steps, node.name, value)
             if (node.name, value) in replaced:
@@ -59,13 +76,13 @@ def quantised_model(
                 node.input[i] = replaced[("", value)]
             elif value in program.byte_inputs and program.is_float(value):
                 scale, zero = program.byte_inputs[value]
-                node.input[i] = pairs.activation(value, value, f"{value}.dq", scale, zero)
+                node.input[i] = pairs.activation(value, value, names.of(value, "dq"), scale, zero)
             elif value in stored and (value in program.inputs or value in states):
-                node.input[i] = pairs.activation(value, value, f"{value}.dq", stored[value])
+                node.input[i] = pairs.activation(value, value, names.of(value, "dq"), stored[value])
         for i, value in enumerate(node.output):
             if value in stored and value not in states:
-                node.output[i] = f"{value}.float"
-                pairs.activation(f"{value}.float", value, value, stored[value])
+                node.output[i] = names.of(value, "float")
+                pairs.activation(node.output[i], value, value, stored[value])
     graph.node.extend(pairs.nodes)
     graph.initializer.extend(pairs.initializers)
     used = {value for node in graph.node for value in node.input} | set(program.outputs)
@@ -109,7 +126,8 @@ def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
 class _Pairs:
     """Nodes and initializers of Q/DQ pairs, each made once."""
 
-    def __init__(self, graph: onnx.GraphProto, file: WeightFile | None, zeros: Mapping[str, int]) -> None:
+    def __init__(self, names: PartNames, file: WeightFile | None, zeros: Mapping[str, int]) -> None:
+        self._names = names
         self._zeros = zeros
         self._file = file
         self.nodes: list[onnx.NodeProto] = []
@@ -121,12 +139,12 @@ class _Pairs:
         return name
 
     def constant(self, name: str, content: Quantised) -> str:
-        out = f"{name}.dq"
+        out = self._names.of(name, "dq")
         if out not in self._done:
             self._done.add(out)
-            data = self._initializer(f"{name}.q", content.data)
-            scale = self._initializer(f"{name}.scale", np.asarray(content.scale, np.float32))
-            zero = self._initializer(f"{name}.zero", np.zeros((), content.data.dtype))
+            data = self._initializer(self._names.of(name, "q"), content.data)
+            scale = self._initializer(self._names.of(name, "scale"), np.asarray(content.scale, np.float32))
+            zero = self._initializer(self._names.of(name, "zero"), np.zeros((), content.data.dtype))
             self.nodes.append(helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out))
         return out
 
@@ -136,12 +154,12 @@ class _Pairs:
         """In int8; with the zero point of a `byte`, in uint8."""
         if out not in self._done:
             self._done.add(out)
-            scale = self._initializer(f"{label}.scale", np.asarray(scale_value, np.float32))
+            scale = self._initializer(self._names.of(label, "scale"), np.asarray(scale_value, np.float32))
             zero_point = (
                 np.asarray(self._zeros.get(label, 0), np.int8) if byte is None else np.asarray(byte, np.uint8)
             )
-            zero = self._initializer(f"{label}.zero", zero_point)
-            q = f"{label}.q"
+            zero = self._initializer(self._names.of(label, "zero"), zero_point)
+            q = self._names.of(label, "q")
             self.nodes.append(
                 helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")
             )

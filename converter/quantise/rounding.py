@@ -117,7 +117,7 @@ class Rounder:
         """What products read, by its name in the quantised model."""
         program, steps = self._simulation.program, self._simulation.steps
         nodes = [n for n in self._simulation.model.graph.node if not n.op_type.endswith("Linear")]
-        read = {node.output[0].removesuffix(".float"): node.input[0] for node in nodes if node.input}
+        read = {node.output[0]: node.input[0] for node in nodes if node.input}
         readers = Counter(name for step in steps for name in step.head.inputs)
         found: dict[str, list[InputSums]] = {}
         for step in steps:
@@ -127,7 +127,9 @@ class Rounder:
                 continue
             if can_round(head, weight):
                 self._sums[name] = InputSums(head, weight, samples)
-                found.setdefault(read[head.outputs[0]], []).append(self._sums[name])
+                sums = self._simulation.names.of(head.outputs[0], "float")
+                source = read[sums if sums in read else head.outputs[0]]
+                found.setdefault(source, []).append(self._sums[name])
         return found
 
 

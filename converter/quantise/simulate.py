@@ -11,7 +11,7 @@ from onnxruntime import InferenceSession
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State, chained
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.qdq import quantised_model, stored_constants
+from fadiff.converter.quantise.qdq import PartNames, quantised_model, stored_constants
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import NOT_OPTIMISED, run_session, session_of, session_options
@@ -30,7 +30,7 @@ class Simulation:
     def __init__(
         self, model: onnx.ModelProto, program: Program, steps: Sequence[Step], quantisation: Quantisation
     ) -> None:
-        self.program, self.steps = program, steps
+        self.program, self.steps, self.names = program, steps, PartNames(model)
         self.model = quantised_model(model, program, steps, quantisation)
         self._open: set[str] = set()
         self._sessions: dict[tuple[object, ...], InferenceSession] = {}
@@ -60,14 +60,13 @@ class Simulation:
 
     def feeds(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
         """The inputs that stand for scales and constants."""
-        found = {f"{value}.scale": np.asarray(s, np.float32) for value, s in quantisation.scales.items()}
-        found |= {
-            f"{value}.zero": np.asarray(quantisation.zeros.get(value, 0), np.int8)
-            for value in quantisation.scales
-        }
+        found = dict[str, np.ndarray]()
+        for value, scale in quantisation.scales.items():
+            found[self.names.of(value, "scale")] = np.asarray(scale, np.float32)
+            found[self.names.of(value, "zero")] = np.asarray(quantisation.zeros.get(value, 0), np.int8)
         constants = stored_constants(self.program, self.steps, quantisation)
         for label, content in constants.values():
-            found[f"{label}.dq"] = content.data.astype(np.float32) * np.float32(content.scale)
+            found[self.names.of(label, "dq")] = content.data.astype(np.float32) * np.float32(content.scale)
         return {name: array for name, array in found.items() if name in self._open}
 
     def run(
