@@ -2,20 +2,27 @@
 
 Pixels of a row lie next to each other, so as many as the stride are one pixel of as many times the channels,
 where the stride is one: nothing moves.  Weights get zeros where a window begins or ends amid such a pixel.
-Where windows do not overlap along the height either (patches), every line of them is an image of its own, so
-that no stride is left: the loop unit of convolutions has only one for both axes.
+Where windows overlap little along the height (patches, 3x3 with a stride of 2) and no stores pool, every line
+of them is an image of its own, and those that reach into padding are a layer each: no stride is left then,
+and the loop unit of convolutions, which has one for both axes, can run them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
 from fadiff.converter.ir.builder import weight_view
-from fadiff.converter.ir.graph import Graph, Layer, Tensor, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph, Layer, Tensor, TensorCoreLayer, View
+from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
+
+_MOST_OVERLAP = 1.5
+"""Lines of a window for each one of the stride: they are loaded as often."""
 
 
 def with_merged_columns(graph: Graph, layer: Layer, target: Target) -> Realised | None:
@@ -54,19 +61,35 @@ def with_merged_columns(graph: Graph, layer: Layer, target: Target) -> Realised 
         stride=(layer.stride[0], 1),
         pads=(top, first, bottom, last),
     )
-    if (d.N, layer.stride[0], height) == (1, d.R, d.P * d.R) and not (top or bottom):
-        convolution = _line_by_line(convolution)
-    return Realised("convolution of merged columns", (layer.name,), (convolution,), (changed,))
+    pools = any(convolution_of(graph, reader) for reader in graph.consumers(layer.output.tensor))
+    little = d.N == 1 < d.R <= _MOST_OVERLAP * layer.stride[0] and layer.dilation[0] == 1
+    layers = tuple(_lines(convolution)) if little and not pools else (convolution,)
+    return Realised("convolution of merged columns", (layer.name,), layers, (changed,))
 
 
-def _line_by_line(patches: TensorCoreLayer) -> TensorCoreLayer:
-    """The same with every line of windows, which adjoin, as an image."""
-    d, (_, _, h, w, c), (_, _, p, q, k) = patches.dims, patches.input.strides, patches.output.strides
-    return replace(
-        patches,
-        dims=replace(d, N=d.P, P=1),
-        input=replace(patches.input, strides=(0, d.R * h, h, w, c)),
-        output=replace(patches.output, strides=(0, p, p, q, k)),
-        input_size=(d.R, patches.input_size[1]),
-        stride=(1, 1),
-    )
+def _lines(merged: TensorCoreLayer) -> Iterator[TensorCoreLayer]:
+    """The same in layers of lines that are padded alike, each line an image."""
+    d, stride, (top, left, _, right) = merged.dims, merged.stride[0], merged.pads
+    height, width = merged.input_size
+    (_, _, h, w, c), (_, _, p, q, k) = merged.input.strides, merged.output.strides
+
+    def padding(line: int) -> tuple[int, int]:
+        first = line * stride - top
+        return max(-first, 0), max(first + d.R - height, 0)
+
+    for (above, below), run in groupby(range(d.P), padding):
+        line, *others = run
+        yield replace(
+            merged,
+            name=f"{merged.name}.{line}" if line else merged.name,
+            dims=replace(d, N=1 + len(others), P=1),
+            input=View(
+                merged.input.tensor,
+                merged.input.offset + (line * stride - top + above) * h,
+                (0, stride * h, h, w, c),
+            ),
+            output=View(merged.output.tensor, merged.output.offset + line * p, (0, p, p, q, k)),
+            input_size=(d.R - above - below, width),
+            stride=(1, 1),
+            pads=(above, left, below, right),
+        )

@@ -226,13 +226,25 @@ def test_same_bits_and_predicted_bytes(name: str, side: int) -> None:
         assert layer.op != "max_pool" or len(schedule.group_of[layer.name].layers) > 1
 
 
-def test_lines_of_patches_are_images_of_a_convolution_without_a_stride() -> None:
-    """What the loop unit of convolutions, which has one stride for both axes, can run."""
-    graph, target = convolution((32, 32, 3), 20, 8, 8, 0), target_of(16)
-    realised = realised_graph(graph, target, EXACT, Quicker(target))
-    [layer] = realised.tensor_core_layers
-    assert (layer.dims, layer.stride) == (Dims(N=4, K=20, C=24, P=1, Q=4, R=8, S=1), (1, 1))
-    assert optimize(realised, target, method="exact").schedule.mappings["conv"].issue == "loop_conv_ws"
+def test_lines_of_windows_are_images_of_convolutions_without_a_stride() -> None:
+    """What the loop unit of convolutions, which has one stride for both axes, can run; lines that reach into
+    padding are apart."""
+    target = target_of(16)
+    for graph, expected in (
+        (convolution((32, 32, 3), 20, 8, 8, 0), [("conv", Dims(N=4, K=20, C=24, P=1, Q=4, R=8, S=1))]),
+        (
+            convolution((24, 24, 3), 20, 3, 2, 1),
+            [
+                ("conv", Dims(K=20, C=6, P=1, Q=12, R=3, S=2)),
+                ("conv.1", Dims(N=11, K=20, C=6, P=1, Q=12, R=3, S=2)),
+            ],
+        ),
+    ):
+        realised = realised_graph(graph, target, EXACT, Quicker(target))
+        assert [(layer.name, layer.dims) for layer in realised.tensor_core_layers] == expected
+        assert {layer.stride for layer in realised.tensor_core_layers} == {(1, 1)}
+        mappings = optimize(realised, target, method="exact").schedule.mappings
+        assert {mapping.issue for mapping in mappings.values()} == {"loop_conv_ws"}
 
 
 def test_what_has_no_other_form_stays() -> None:
