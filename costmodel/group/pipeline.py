@@ -17,7 +17,6 @@ from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
 from fadiff.costmodel.group.fusion import Member, ScheduleError
 from fadiff.costmodel.group.row_operators import runs_on_core
-from fadiff.costmodel.group.side_by_side import LEAST_ELEMENTS
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
 from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
@@ -25,6 +24,8 @@ from fadiff.costmodel.mapping.shape import Region, bounds_of, extents, shape_of
 
 QUEUED_LOOPS = 2
 """Tiles on a hardware loop that are under way at a time."""
+LEAST_ELEMENTS = 128
+"""Of a part between them: fewer take no longer than beginning one does."""
 
 
 def _in_group(layer: Layer) -> bool:
