@@ -21,7 +21,7 @@ import numpy as np
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.row_layout import weight_rows
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
-from fadiff.costmodel.group.loop_setting import PinnedWeights
+from fadiff.costmodel.group.loop_setting import PLACES, PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
@@ -266,14 +266,17 @@ class GroupSolver:
             yield _Residents(path, tuple(path.sizes))
             return
         yield _Residents(path, ())
-        runs = max(member.streamed.runs() for member in path.members) if path.members else 1
-        layers = {member.name: member.layer for member in path.members}
-        bounds = {member.name: member.streamed.bounds for member in path.members}
-        for names in (*combinations(path.sizes, 1), *combinations(path.sizes, 2)) if runs > 1 else ():
-            for pinned in pins(
-                {name: (layers[name], bounds[name]) for name in names}, self.rules.target.side
-            ):
-                yield _Residents(path, names, len(names), pinned)
+        members = {member.name: (member.layer, member.streamed.bounds) for member in path.members}
+        runs = max((member.streamed.runs() for member in path.members), default=1)
+        assert path.group.tile is not None
+        again = runs > 1 or path.group.tile.K is not None  # parts of channels share cache lines
+        # Otherwise a weight tile is loaded again only where the next one took its place: two that stay save
+        # that, and leave no place for other members.
+        many = (1, 2) if again else (1,) if len(members) == 1 else ()
+        for names in chain.from_iterable(combinations(path.sizes, size) for size in many):
+            for pinned in pins({name: members[name] for name in names}, self.rules.target.side):
+                if again or sum(pinned.tiles.values()) == PLACES:
+                    yield _Residents(path, names, len(names), pinned)
 
     def pipelined_ways(self, run: FusionGroup) -> Iterator[Way]:
         """Vertices of all ways to run a pipelined group with its weights resident as it says, all its members
