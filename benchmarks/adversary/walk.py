@@ -161,7 +161,8 @@ def _drawn(
             if not ways:
                 return None
             pinned = ways[int(rng.integers(len(ways)))]
-            space = problem.groups.spaces.space(layer, plan, group, resident, pinned)
+            plain = replace(group, resident_weights=frozenset())
+            space = problem.groups.spaces.space(layer, plan, plain, False).beside(pinned, group)
         points = loop_points(space)
         if points is not None:
             return points.mapping(int(rng.integers(len(points.energy))))

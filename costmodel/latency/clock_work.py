@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.nest import LoopNest
-from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache
 from fadiff.costmodel.latency.clock import LayerCounts
-from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.mapping import Issue, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
@@ -72,56 +73,132 @@ def nest_counts(
     network_weights: int,
     early: EarlyLoads = NONE_EARLY,
 ) -> LayerCounts:
-    """What a layer makes core and Gemmini do, under one mapping or columns of them, issued by the core.
+    """What a layer makes core and Gemmini do, under one mapping or columns of them, issued by the core."""
+    return NestWork(nest, target, network_weights).counts(placement, early=early)
 
-    All mappings of `nest` have the same loop orders; `network_weights` are bytes.
+
+class NestWork:
+    """What a nest makes core and Gemmini do; what is the same wherever operands are is counted once.
+
+    All mappings of `nest` have the same loop orders; `network_weights` are the bytes of all weights.
     """
-    element, longest = target.element_bytes, request_bytes(target)
-    along, in_channel, out_channel = segments(nest.shape)
-    total = [count.total for count in nest.counts]
-    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
-    spilled = q.spills * target.accumulator_bytes_per_word
-    leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
-    stored = leaving / total[out_channel] * tile_count(nest.pieces(out_channel), target.side)
-    stored = stored + spilled / longest
-    rows = row_commands(nest, target) if placement.has_row_scale else 0
 
-    # Moves are of rows of tiles, at most so long; requests of these rows are aligned.
-    def pieces(d: int) -> Number:
-        return tile_count(nest.pieces(d, 1), longest // element)
+    def __init__(self, nest: LoopNest, target: Target, network_weights: int) -> None:
+        self.nest, self.target, self.network_weights = nest, target, network_weights
+        self.along, self.in_channel, self.out_channel = segments(nest.shape)
+        self._quantities: dict[bool, Quantities] = {}
+        self._missed_weights: dict[bool, Number] = {}
 
-    inputs = q.input_fills / total[in_channel]
-    weights = q.weight_fills / (nest.l0[G] if along < 0 else total[along])
-    weight_requests = weights if along < 0 else weights * _requests(nest, along, target)
-    input_requests = inputs * _requests(nest, in_channel, target)
-    moved = weights * (1 if along < 0 else pieces(along)) + inputs * pieces(in_channel) + spilled / longest
-    found = list(strips(nest, target.side))
-    pairs = sum(times for _, times in found)
-    mean_rows = sum(rows * times for rows, times in found) / largest(pairs, 1)
-    moves = (moved + stored) / largest(mean_rows, 1) + q.bias_words / target.side
-    visits = math.prod(len(axis) for axis in nest.region)
-    tiles = math.prod(count.l3 for count in nest.counts)
-    lines = sum(
-        cache.misses(reuse, target.last_level_cache_bytes)
-        for reuse in loaded_lines(nest, placement, element, network_weights)
-    )
-    return LayerCounts(
-        visits=visits,
-        commands=2 * pairs + moves,
-        loops=0,
-        tiles=largest(tiles, visits),
-        full_rows=sum(rows * times * (rows == target.side) for rows, times in found),
-        blocks=math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)]) * nest.fetch("W", 3)[0],
-        short_strips=tuple(
-            (rows, times * short) for rows, times in found if occurs(short := rows < target.side)
-        ),
-        requests=_with(weight_requests + input_requests + spilled / longest, early.requests),
-        copies=0.0 if nest.shape.is_depthwise else input_requests * (nest.l0[S] - 1),
-        loaded_bytes=_with((q.weight_fills + q.input_fills) * element + spilled, early.nbytes),
-        missed_lines=_with(lines, early.missed_lines),
-        stored_rows=stored,
-        row_commands=rows,
-    )
+    def quantities(self, *, resident: bool) -> Quantities:
+        """Of the nest, in elements."""
+        if resident not in self._quantities:
+            self._quantities[resident] = self.nest.quantities(self.target, "hw", resident=resident)
+        return self._quantities[resident]
+
+    def counts(
+        self, placement: Placement, issue: Issue = "instructions", early: EarlyLoads = NONE_EARLY
+    ) -> LayerCounts:
+        """With operands there, issued so."""
+        nest, target, longest = self.nest, self.target, request_bytes(self.target)
+        q = self.quantities(resident=placement.weights_are_resident)
+        spilled = q.spills * target.accumulator_bytes_per_word
+        leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
+        stored = leaving / nest.counts[self.out_channel].total * self._stores + spilled / longest
+        weights = q.weight_fills / (nest.l0[G] if self.along < 0 else nest.counts[self.along].total)
+        weight_requests = weights if self.along < 0 else weights * _requests(nest, self.along, target)
+        by_core = issue == "instructions"
+        return LayerCounts(
+            visits=self._visits,
+            commands=self._commands(q, weights, stored) if by_core else 0.0,
+            loops=0 if by_core else self._tiles,
+            tiles=self._tiles,
+            full_rows=self._full_rows,
+            blocks=self._blocks,
+            short_strips=self._short_strips,
+            requests=_with(weight_requests + self._input_requests + spilled / longest, early.requests),
+            copies=0.0 if nest.shape.is_depthwise else self._input_requests * (nest.l0[S] - 1),
+            loaded_bytes=_with(
+                (q.weight_fills + q.input_fills) * target.element_bytes + spilled, early.nbytes
+            ),
+            missed_lines=_with(self._missed_lines(placement), early.missed_lines),
+            stored_rows=stored,
+            row_commands=row_commands(nest, target) if placement.has_row_scale else 0,
+        )
+
+    def _commands(self, q: Quantities, weights: Number, stored: Number) -> Number:
+        """Moves are of rows of tiles, at most so long; requests of these rows are aligned."""
+        nest, longest = self.nest, request_bytes(self.target)
+
+        def pieces(d: int) -> Number:
+            return tile_count(nest.pieces(d, 1), longest // self.target.element_bytes)
+
+        moved = weights * (1 if self.along < 0 else pieces(self.along))
+        moved = moved + self._input_rows * pieces(self.in_channel)
+        moved = moved + q.spills * self.target.accumulator_bytes_per_word / longest
+        pairs = sum(times for _, times in self._strips)
+        mean_rows = sum(rows * times for rows, times in self._strips) / largest(pairs, 1)
+        return 2 * pairs + (moved + stored) / largest(mean_rows, 1) + q.bias_words / self.target.side
+
+    def _missed_lines(self, placement: Placement) -> Number:
+        resident = placement.weights_are_resident
+        if not placement.weights_on_chip and resident not in self._missed_weights:
+            use = self._cache_use.weights
+            # Between two runs of a layer, all weights of the network pass through the cache.
+            use = use._replace(footprint=largest(use.footprint, self.network_weights))
+            use = use._replace(again=(), touched=()) if resident else use
+            self._missed_weights[resident] = self._misses(use)
+        weights = 0 if placement.weights_on_chip else self._missed_weights[resident]
+        return weights + (0 if placement.input_is_fused else self._missed_inputs)
+
+    def _misses(self, reuse: cache.Reuse) -> Number:
+        return cache.misses(reuse, self.target.last_level_cache_bytes)
+
+    @cached_property
+    def _missed_inputs(self) -> Number:
+        return self._misses(self._cache_use.inputs)
+
+    @cached_property
+    def _cache_use(self) -> cache.CacheUse:
+        return _cache_use(self.nest, self.target.element_bytes)
+
+    @cached_property
+    def _visits(self) -> int:
+        return math.prod(len(axis) for axis in self.nest.region)
+
+    @cached_property
+    def _tiles(self) -> Number:
+        return largest(math.prod(count.l3 for count in self.nest.counts), self._visits)
+
+    @cached_property
+    def _stores(self) -> Number:
+        """Rows of the array that hold a pixel's output channels."""
+        return tile_count(self.nest.pieces(self.out_channel), self.target.side)
+
+    @cached_property
+    def _input_rows(self) -> Number:
+        return self.quantities(resident=False).input_fills / self.nest.counts[self.in_channel].total
+
+    @cached_property
+    def _input_requests(self) -> Number:
+        return self._input_rows * _requests(self.nest, self.in_channel, self.target)
+
+    @cached_property
+    def _strips(self) -> list[tuple[Number, Number]]:
+        return list(strips(self.nest, self.target.side))
+
+    @cached_property
+    def _full_rows(self) -> Number:
+        return sum(rows * times * (rows == self.target.side) for rows, times in self._strips)
+
+    @cached_property
+    def _short_strips(self) -> tuple[tuple[Number, Number], ...]:
+        side = self.target.side
+        return tuple((rows, times * short) for rows, times in self._strips if occurs(short := rows < side))
+
+    @cached_property
+    def _blocks(self) -> Number:
+        nest = self.nest
+        return math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)]) * nest.fetch("W", 3)[0]
 
 
 def row_commands(nest: LoopNest, target: Target) -> Number:
@@ -201,23 +278,6 @@ def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
     repeats *= nest.counts[other].total * nest.counts[N].total
     for rows, times in tile_extents(nest.pieces(streamed), side):
         yield rows, times * repeats * (rows > 0)
-
-
-def loaded_lines(
-    nest: LoopNest, placement: Placement, element: int, network_weights: int
-) -> tuple[cache.Reuse, cache.Reuse]:
-    """How cache lines of weights and inputs come and go.
-
-    Between two runs of a layer, all weights of the network pass through the cache.
-    """
-    use = _cache_use(nest, element)
-    weights = use.weights._replace(footprint=largest(use.weights.footprint, network_weights))
-    if placement.weights_are_resident:
-        weights = weights._replace(again=(), touched=())
-    return (
-        cache.NOTHING if placement.weights_on_chip else weights,
-        cache.NOTHING if placement.input_is_fused else use.inputs,
-    )
 
 
 def _cache_use(nest: LoopNest, element: int) -> cache.CacheUse:

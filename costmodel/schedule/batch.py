@@ -11,11 +11,10 @@ from fadiff.costmodel.count.energy import picojoules
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
 from fadiff.costmodel.latency.clock import clock_of, layer_cycles
-from fadiff.costmodel.latency.clock_work import nest_counts
+from fadiff.costmodel.latency.clock_work import NestWork
 from fadiff.costmodel.latency.roofline import bandwidths, bytes_per_memory
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.counting import COUNTING
-from fadiff.costmodel.mapping.mapping import Issue
 from fadiff.costmodel.mapping.numbers import Ints, Number
 from fadiff.costmodel.mapping.shape import LayerShape, Region, whole
 from fadiff.costmodel.schedule.schedule import Profile
@@ -52,14 +51,48 @@ def evaluate_columns(
 
     `network_weights` are the bytes of all weights (profile hw).
     """
-    nest = LoopNest(shape, columns, whole(shape.dims) if region is None else region)
+    region = whole(shape.dims) if region is None else region
+    if COUNTING[profile].latency_model(paper=placement.is_paper) == "clock":
+        return ColumnWork(shape, columns, target, region, network_weights).costs(placement)
+    nest = LoopNest(shape, columns, region)
     q = nest.quantities(target, profile, resident=placement.weights_are_resident)
     in_use = np.prod(np.broadcast_arrays(*columns.cols), axis=0)
-    energy, cycles = cost_columns(q, in_use, target, profile, placement)
-    if COUNTING[profile].latency_model(paper=placement.is_paper) == "clock":
-        cycles = _by_clock(nest, columns.issue, target, placement, network_weights)
-    every = columns.shape
-    return ColumnCosts(*(np.broadcast_to(column, every) for column in (energy, cycles, q.spills > 0)))
+    costs = (*cost_columns(q, in_use, target, profile, placement), q.spills > 0)
+    return ColumnCosts(*(np.broadcast_to(column, columns.shape) for column in costs))
+
+
+class ColumnWork:
+    """Mappings of one layer of a program (profile hw), to be priced wherever its operands are."""
+
+    def __init__(
+        self,
+        shape: LayerShape,
+        columns: MappingColumns,
+        target: Target,
+        region: Region,
+        network_weights: int,
+    ) -> None:
+        self.columns, self.target = columns, target
+        nest = LoopNest(shape, columns, region)
+        self._by_order = [
+            (index, NestWork(alike, target, network_weights)) for index, alike in nest.by_order()
+        ]
+
+    def costs(self, placement: Placement) -> ColumnCosts:
+        """Cost of every mapping as it is issued, its operands there."""
+        found = None
+        for index, work in self._by_order:
+            q = work.quantities(resident=placement.weights_are_resident)
+            energy = picojoules(memory_bytes(q, self.target, "hw", placement), q.macs, self.target)
+            c = clock_of(self.target)
+            cycles = np.rint(layer_cycles(work.counts(placement, self.columns.issue), c))
+            costs = energy, cycles, q.spills > 0
+            if found is not None:
+                here = self.columns.order == index
+                costs = tuple(np.where(here, *both) for both in zip(costs, found, strict=True))
+            found = costs
+        assert found is not None
+        return ColumnCosts(*(np.broadcast_to(column, self.columns.shape) for column in found))
 
 
 def cost_columns(
@@ -79,14 +112,3 @@ def memory_bytes(
 ) -> dict[Memory, Number]:
     """Bytes of one layer through each memory."""
     return bytes_per_memory(count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper))
-
-
-def _by_clock(
-    nest: LoopNest, issue: Issue, target: Target, placement: Placement, network_weights: int
-) -> Floats:
-    """Cycles of every mapping as it is issued."""
-    cycles: Floats = np.zeros(1)
-    for index, alike in nest.by_order():
-        counts = nest_counts(alike, target, placement, network_weights).issued_as(issue)
-        cycles = np.where(nest.order == index, layer_cycles(counts, clock_of(target)), cycles)
-    return np.rint(cycles)

@@ -12,7 +12,6 @@ import numpy as np
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.copies import obstacle_to_rows
 from fadiff.costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
-from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.placement import placement_of
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.shape import extents, shape_of
@@ -103,24 +102,20 @@ class GroupSpaces:
         return keeping(self.graph, self._least[layers], resident_tensors)
 
     def space(
-        self,
-        layer: TensorCoreLayer,
-        plan: dict[str, Member],
-        group: FusionGroup,
-        resident: bool,
-        pinned: PinnedWeights | None = None,
+        self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
     ) -> LayerSpace:
         """Mappings of one member of a group that has the scratchpad to itself, but for weights that stay."""
-        placement, site = placement_of(self.graph, group, plan, layer), None
-        if self.rules.latency == "clock":
-            site = LoopSite.of(self.graph, group, plan, layer, self.rules.target, pinned)
-        return LayerSpace(
-            shape_of(layer),
-            plan[layer.name].computed,
-            self.rules,
-            placement._replace(weights_are_resident=resident),
-            site=site,
-        )
+        space = self.anywhere(layer, plan, group, resident)
+        if self.rules.latency != "clock":
+            return space
+        return replace(space, site=LoopSite.of(self.graph, group, plan, layer, self.rules.target))
+
+    def anywhere(
+        self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
+    ) -> LayerSpace:
+        """The same, whatever the loop units can run there: what floors are for."""
+        placement = placement_of(self.graph, group, plan, layer)._replace(weights_are_resident=resident)
+        return LayerSpace(shape_of(layer), plan[layer.name].computed, self.rules, placement)
 
     def host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
         """Energy and latency of the members that the array does not run."""
@@ -231,7 +226,7 @@ class GroupSpaces:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
                 continue
-            space = replace(self.space(layer, plan, group, True), site=None)
+            space = self.anywhere(layer, plan, group, True)
             if is_paper:
                 placement = space.placement._replace(weights_are_resident=False, is_paper=True)
                 space = replace(space, placement=placement)

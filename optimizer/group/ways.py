@@ -33,7 +33,7 @@ from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, sum
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
 from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
 from fadiff.optimizer.group.tiles import channel_tiles, group_runs, halved_tiles, last_output
-from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache
+from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache, minkowski
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_space import pins
 from fadiff.optimizer.layer.space import LayerSpace, Rules
@@ -344,7 +344,7 @@ class GroupSolver:
                 layer.name,
                 layer,
                 self.spaces.space(layer, plan, run, False),
-                self.spaces.space(layer, plan, run, True),
+                self.spaces.anywhere(layer, plan, run, True),
             )
             for layer in layers
             if isinstance(layer, TensorCoreLayer)
@@ -354,12 +354,11 @@ class GroupSolver:
         """The open way that keeps these weights; None if they leave too little room."""
         path, staying, _, pinned = residents
         if self.rules.latency == "clock":
+            if pinned is None:
+                return OpenWay(path.group, tuple((m.name, m.streamed) for m in path.members), path.host)
             run = replace(path.group, resident_weights=frozenset(staying))
-            spaces = tuple(
-                (m.name, self.spaces.space(m.layer, path.plan, run, m.name in staying, pinned))
-                for m in path.members
-            )
-            able = not staying or all(space.site and space.site.units for _, space in spaces)
+            spaces = tuple((m.name, m.streamed.beside(pinned, run)) for m in path.members)
+            able = all(space.site and space.site.units for _, space in spaces)
             return OpenWay(run, spaces, path.host) if able else None
         limit, run = self._limit(path.reserved), path.group
         stay = sum(path.sizes[name] for name in staying)
@@ -379,12 +378,29 @@ class GroupSolver:
         if open_way is None:
             return EMPTY
         if self.rules.latency == "clock":
+            if residents.pinned and not self._may_improve(residents, known):
+                return EMPTY
             return self._summed(open_way, open_way.spaces)
         with_room = [(name, replace(space, reserved=0)) for name, space in open_way.spaces]
         best = self._summed(open_way, with_room)
         if not len(best) or above(known, *best.costs).all():
             return EMPTY
         return self._summed(open_way, open_way.spaces)
+
+    def _may_improve(self, residents: _Residents, known: tuple[Floats, Floats]) -> bool:
+        """Whether weights that stay could pay if they cost the other members no room."""
+        path, fronts = residents.path, list[tuple[Floats, Floats]]()
+        for member in path.members:
+            if member.name in residents.staying:
+                floor = self.spaces.floor(member.resident)
+                fronts.append((np.array(floor[:1]), np.array(floor[1:])))
+            else:
+                front = self.cache.front(member.streamed)
+                if not len(front):
+                    return False
+                fronts.append((front.energy, front.latency))
+        energies, latencies, _ = minkowski(fronts)
+        return not above(known, energies + path.host[0], latencies + path.host[1]).all()
 
     def _summed(self, open_way: OpenWay, spaces: Iterable[tuple[str, LayerSpace]]) -> GroupHull:
         fronts: list[tuple[str, Front]] = []

@@ -12,8 +12,14 @@ from fadiff.costmodel.count.energy import energy_breakdown
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Quantities, count_moves, fusion_of
 from fadiff.costmodel.latency import cache
-from fadiff.costmodel.latency.clock import ClockCoefficients, clock_of, layer_cycles, strip_cycles
-from fadiff.costmodel.latency.clock_work import nest_counts, request_bytes, streams_height
+from fadiff.costmodel.latency.clock import (
+    ClockCoefficients,
+    LayerCounts,
+    clock_of,
+    layer_cycles,
+    strip_cycles,
+)
+from fadiff.costmodel.latency.clock_work import request_bytes, row_commands, streams_height
 from fadiff.costmodel.latency.roofline import roofline
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest
@@ -125,15 +131,15 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
     """
     target = space.rules.target
     q = ideal.quantities(target, "hw", resident=True)
-    plain = nest_counts(ideal, target, space.placement, space.rules.network_weights)
     inputs, weights = min(q.input_fills, space.touched_inputs), q.weight_fills
     pooled, c = space.placement.pooled, clock_of(target)
     lines = 0.0 if space.placement.weights_on_chip else math.prod(_weights(space)) * target.element_bytes
     first = cache.Reuse(lines / cache.LINE_BYTES, (), (), max(space.rules.network_weights, 1))
     loaded = (weights + inputs) * target.element_bytes
-    least = plain._replace(
+    least = LayerCounts(
         visits=largest(space.runs(), visits),
         commands=0.0,
+        loops=0,
         tiles=math.inf,
         full_rows=largest(q.compute_cycles * growth * _strip(space, c), _least_blocks(space) * c.new_weights),
         blocks=0.0,
@@ -143,6 +149,7 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
         loaded_bytes=loaded,
         missed_lines=cache.misses(first, target.last_level_cache_bytes),
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
+        row_commands=row_commands(ideal, target) if space.placement.has_row_scale else 0,
     )
     return np.rint(layer_cycles(least, c))
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.mapping.columns import MappingColumns
-from fadiff.costmodel.mapping.mapping import Mapping
-from fadiff.optimizer.layer.loop_space import LoopSite, loop_mappings
-from fadiff.optimizer.layer.pricing import price_columns
+from fadiff.costmodel.mapping.mapping import Issue, Mapping
+from fadiff.costmodel.schedule.batch import ColumnWork
+from fadiff.optimizer.layer.loop_space import LoopSite, loop_mappings, with_pins
 from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 Floats = NDArray[np.float64]
@@ -23,15 +24,22 @@ class LoopPoints:
     """Mappings for one unit after the other, with picojoules and cycles of each."""
 
     columns: tuple[MappingColumns, ...]
+    rows: Ints
+    """Which of the columns' rows, counted through all of them."""
     energy: Floats
     latency: Floats
 
+    def select(self, keep: Ints) -> LoopPoints:
+        """Some of them."""
+        return LoopPoints(self.columns, self.rows[keep], self.energy[keep], self.latency[keep])
+
     def mapping(self, index: int) -> Mapping:
         """One of them."""
+        row = int(self.rows[index])
         for columns in self.columns:
-            if index < columns.shape[0]:
-                return columns.mapping(index)
-            index -= columns.shape[0]
+            if row < columns.shape[0]:
+                return columns.mapping(row)
+            row -= columns.shape[0]
         raise IndexError(index)
 
     def nearest(self, site: LoopSite, extents: Ints, dims: tuple[Dim, ...]) -> Ints:
@@ -43,7 +51,7 @@ class LoopPoints:
                 np.stack([np.broadcast_to(columns.l2[at], columns.shape) for at in places], axis=1)
                 for columns in self.columns
             ]
-        )
+        )[self.rows]
         known, wanted, runs = np.log(known), np.log(extents), dict[int, bool]()
         found = []
         for row in wanted:
@@ -58,20 +66,42 @@ class LoopPoints:
         return np.array(found, dtype=np.int64)
 
 
-@lru_cache(maxsize=1 << 8)
 def loop_points(space: LayerSpace) -> LoopPoints | None:
     """What the units can run where `space` is; None if that is nothing."""
-    site, packing = space.site, space.rules.row_packing
+    site = space.site
     if site is None:
         return None
-    columns = tuple(
-        found
-        for unit in site.units
-        if (found := loop_mappings(site, unit, space.lanes_to_try, row_packing=packing))
-    )
-    if not columns:
+    every = _points(replace(space, site=site.without_pins), site.units)
+    if every is None or site.setting.pinned is None:
+        return every
+    kept, before = [], 0
+    for columns in every.columns:
+        kept.append(before + with_pins(site.setting, columns))
+        before += columns.shape[0]
+    keep = np.concatenate(kept)
+    return every.select(keep) if len(keep) else None
+
+
+@lru_cache(maxsize=1 << 8)
+def _points(space: LayerSpace, units: tuple[Issue, ...]) -> LoopPoints | None:
+    """Without weights that stay."""
+    works = _works(replace(space, placement=ALONE), units)
+    if not works:
         return None
-    costs = [price_columns(space, each) for each in columns]
-    return LoopPoints(
-        columns, np.concatenate([c.energy for c in costs]), np.concatenate([c.latency for c in costs])
+    costs = [work.costs(space.placement) for work in works]
+    energy, latency = (
+        np.concatenate(column) for column in zip(*((c.energy, c.latency) for c in costs), strict=True)
     )
+    return LoopPoints(tuple(work.columns for work in works), np.arange(len(energy)), energy, latency)
+
+
+@lru_cache(maxsize=1 << 7)
+def _works(space: LayerSpace, units: tuple[Issue, ...]) -> list[ColumnWork]:
+    """What does not depend on where operands are, which many groups have alike."""
+    site, rules = space.site, space.rules
+    assert site is not None
+    return [
+        ColumnWork(space.shape, columns, rules.target, space.region, rules.network_weights)
+        for unit in units
+        for columns in loop_mappings(site, unit, space.lanes_to_try, row_packing=rules.row_packing)
+    ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -49,7 +50,7 @@ _ANY = LayerMapping(ONES, ONES, ONES)
 class LoopSite:
     """What a loop unit meets where a layer runs; sites with equal keys are as good as each other."""
 
-    key: Hashable
+    key: tuple[Hashable, ...]
     setting: LoopSetting = field(compare=False, repr=False)
 
     @classmethod
@@ -60,33 +61,50 @@ class LoopSite:
         plan: Mapping[str, Member],
         layer: TensorCoreLayer,
         target: Target,
-        pinned: PinnedWeights | None = None,
     ) -> LoopSite:
-        """Of a member of a group, with the weights that stay for it."""
-        own = pinned.tiles.get(layer.name, 0) if pinned else 0
-        others = pinned.rows * (sum(pinned.tiles.values()) - own) if pinned else 0
-        space = MemberSpace(layer, Occupancy(0, 0, 0, 0), Room(is_resident=own > 0, reserved=others))
-        setting = LoopSetting(graph, group, plan, space, _ANY, target, others, pinned=pinned)
+        """Of a member of a group, no weights of which stay."""
+        space = MemberSpace(layer, Occupancy(0, 0, 0, 0), Room())
+        setting = LoopSetting(graph, group, plan, space, _ANY, target)
         pools = (setting.pool, setting.stored.computed) if setting.pools else None
-        stays = pinned and (pinned.rows, own, others)
         strides = setting.input_strides, setting.output_strides, layer.weight.strides
-        return cls((layer.op, strides, pools, stays, setting.obstacle), setting)
+        return cls((layer.op, strides, pools, None, setting.obstacle), setting)
+
+    def beside(self, pinned: PinnedWeights, group: FusionGroup) -> LoopSite:
+        """The same where weights of the group stay."""
+        op, strides, pools, *_ = self.key
+        own = pinned.tiles.get(self.setting.layer.name, 0)
+        others = pinned.rows * (sum(pinned.tiles.values()) - own)
+        room = Room(is_resident=own > 0, reserved=others)
+        setting = replace(
+            self.setting,
+            group=group,
+            space=replace(self.setting.space, room=room),
+            resident_elsewhere=others,
+            pinned=pinned,
+        )
+        return LoopSite((op, strides, pools, (pinned.rows, own, others), setting.obstacle), setting)
 
     def runs(self, mapping: LayerMapping) -> bool:
         """Whether a mapping can be issued as it says, and the rules of schedules allow it here."""
         setting = replace(self.setting, mapping=mapping)
         return not obstacle_to_issue(setting) and has_room(setting)
 
-    @property
-    def units(self) -> list[Issue]:
+    @cached_property
+    def units(self) -> tuple[Issue, ...]:
         """Those that can run some mapping of the layer."""
-        return [unit for unit in LOOPS if not obstacle_to_unit(self.setting, unit)]
+        return tuple(unit for unit in LOOPS if not obstacle_to_unit(self.setting, unit))
+
+    @property
+    def without_pins(self) -> LoopSite:
+        """Where the same mappings run if they leave no room for weights that stay."""
+        op, strides, pools, *_ = self.key
+        return LoopSite((op, strides, pools), replace(self.setting, pinned=None))
 
 
 def loop_mappings(
     site: LoopSite, unit: Issue, lanes: Sequence[int], *, row_packing: bool
-) -> MappingColumns | None:
-    """All mappings for one unit, but for rules that few of them break; None if none has room.
+) -> list[MappingColumns]:
+    """All mappings for one unit, but for rules that few of them break, by loop order.
 
     Args:
         site: Of the layer.
@@ -96,8 +114,8 @@ def loop_mappings(
     """
     tiles = _product_tiles(site.setting) if unit == "loop_ws" else _convolution_tiles(site.setting, lanes)
     tiles = _select(tiles, _fits(site.setting, tiles, unit))
-    if not len(np.atleast_1d(tiles["P"])):
-        return None
+    if not len(tiles["P"]):
+        return []
     return _columns(site.setting, tiles, unit, row_packing=row_packing)
 
 
@@ -189,7 +207,7 @@ def _grid(
 
 
 def _select(tiles: Extents, keep: Ints) -> Extents:
-    return {d: tile if isinstance(tile, int) else tile[keep] for d, tile in tiles.items()}
+    return {d: tile[keep] for d, tile in tiles.items()}
 
 
 def _fits(setting: LoopSetting, tiles: Extents, unit: Issue) -> Ints:
@@ -212,18 +230,31 @@ def _fits(setting: LoopSetting, tiles: Extents, unit: Issue) -> Ints:
     return np.flatnonzero(fits)
 
 
-def _columns(setting: LoopSetting, tiles: Extents, unit: Issue, *, row_packing: bool) -> MappingColumns:
-    layer, side, bounds = setting.layer, setting.target.side, setting.bounds
+def with_pins(setting: LoopSetting, columns: MappingColumns) -> Ints:
+    """Which of the mappings that have room leave some for the weights that stay, and keep as many tiles."""
+    tiles = dict(zip(DIMS, np.broadcast_arrays(*columns.l2, columns.order), strict=False))
+    return _fits(setting, tiles, columns.issue)
+
+
+def _columns(setting: LoopSetting, tiles: Extents, unit: Issue, *, row_packing: bool) -> list[MappingColumns]:
+    bounds = setting.bounds
     # The other order is another one only where both operands have several tiles.
     several = (tiles["N"] * tiles["P"] * tiles["Q"] < bounds.N * bounds.P * bounds.Q) & (
         tiles["K"] < bounds.K
     )
-    second = np.flatnonzero(several)
-    order = np.repeat([0, 1], [len(several), len(second)])
-    tiles = {
-        d: tile if isinstance(tile, int) else np.concatenate([tile, tile[second]])
-        for d, tile in tiles.items()
-    }
+    first, second = ORDERS[unit]
+    found = [_ordered(setting, tiles, unit, first, row_packing=row_packing)]
+    if several.any():
+        some = _select(tiles, np.flatnonzero(several))
+        found.append(_ordered(setting, some, unit, second, row_packing=row_packing))
+    return found
+
+
+def _ordered(
+    setting: LoopSetting, tiles: Extents, unit: Issue, order: Order, *, row_packing: bool
+) -> MappingColumns:
+    """With DRAM loops in one order."""
+    layer, side, bounds, many = setting.layer, setting.target.side, setting.bounds, len(tiles["P"])
     tiles = {d: int(tile) if bounds[d] == 1 else tile for d, tile in _folded(tiles).items()}
     rows: Extents = {}
     cols: Extents = {"G": tiles["G"]} if layer.op == "depthwise" else {"K": np.minimum(tiles["K"], side)}
@@ -236,8 +267,9 @@ def _columns(setting: LoopSetting, tiles: Extents, unit: Issue, *, row_packing: 
     rows, cols = _folded(rows), _folded(cols)
     l2, row, col = (tuple(known.get(d, 1) for d in DIMS) for known in (tiles, rows, cols))
     block = tuple(r if isinstance(c, int) and c == 1 else c for r, c in zip(row, col, strict=True))
-    orders = tuple((order_l3, _IN_UNIT.get(unit, order_l3), STREAM_ORDER) for order_l3 in ORDERS[unit])
-    return MappingColumns(l2, l2, block, row, col, orders, order, unit)
+    orders = ((order, _IN_UNIT.get(unit, order), STREAM_ORDER),)
+    every = np.zeros(many, dtype=np.int64)
+    return MappingColumns(l2, l2, block, row, col, orders, every, unit)
 
 
 def _folded(tiles: Extents) -> Extents:

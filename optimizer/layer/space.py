@@ -17,13 +17,14 @@ from fadiff.converter.ir.dims import Dim, Dims
 from fadiff.costmodel.count.nest import fetched_positions
 from fadiff.costmodel.count.row_layout import resident_dim, splits_block
 from fadiff.costmodel.count.traffic import ALONE, Placement
+from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.pooling import MOST_PIXELS, most_columns
 from fadiff.costmodel.mapping.counting import COUNTING, Counting, LatencyModel
 from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from fadiff.costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
-from fadiff.costmodel.schedule.schedule import Profile
+from fadiff.costmodel.schedule.schedule import FusionGroup, Profile
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.layer import candidates
 from fadiff.optimizer.layer.candidates import Tiling
@@ -81,6 +82,12 @@ class LayerSpace:
     def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
         """The space of a layer that is not fused."""
         return cls(shape, whole(shape.dims), rules)
+
+    def beside(self, pinned: PinnedWeights, group: FusionGroup) -> LayerSpace:
+        """The same member of a group in which weights stay for loop units."""
+        assert self.site is not None
+        placement = self.placement._replace(weights_are_resident=self.site.setting.layer.name in pinned.tiles)
+        return replace(self, placement=placement, site=self.site.beside(pinned, group))
 
     @property
     def holds_input(self) -> bool:
