@@ -64,8 +64,6 @@ class Region(Record):
     index: int = 0
     offset: int
     bytes: int
-    layer: str | None = None
-    """A later layer whose traffic this is: its weights are loaded early."""
 
 
 class Tile(Record):

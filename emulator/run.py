@@ -166,7 +166,7 @@ class Firmware:
             for region, number in regions:
                 moved = self._machine.traffic(number)
                 of_region = RegionTraffic(region.tensor, region.role, region.memory, moved.read, moved.write)
-                traffic[region.layer or layer.name].append(of_region)
+                traffic[layer.name].append(of_region)
         return tuple(
             LayerRun(layer.name, tuple(traffic[layer.name]), cycles)
             for layer, cycles in zip(self.memory_map.layers, observer.cycles, strict=True)

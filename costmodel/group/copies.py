@@ -69,15 +69,10 @@ def _in_rows(loops: Loops, axes: list[tuple[int, int, int]], length: int) -> Mov
     return MovedRows(Loops(shape[0], (read,), written), length)
 
 
-def obstacle_to_moving(schedule: Decision, name: str, waiting: Set[str]) -> str:
-    """Why Gemmini cannot make a copy in its place; empty if it can.
-
-    `waiting`: what `while_weights_wait` found.
-    """
+def obstacle_to_moving(schedule: Decision, name: str) -> str:
+    """Why Gemmini cannot make a copy in its place; empty if it can."""
     if len(schedule.group_of[name].layers) > 1:
         return "it does not run alone"
-    if name in waiting:
-        return "weights that were loaded early are in the scratchpad"
     return obstacle_to_rows(schedule.graph, schedule.graph.by_name[name], schedule.target)
 
 
@@ -103,29 +98,18 @@ def obstacle_to_rows(graph: Graph, layer: Layer, target: Target) -> str:
     return ""
 
 
-def while_weights_wait(schedule: Decision) -> frozenset[str]:
-    """Layers that run between one during which weights are loaded early and the one that they are for."""
-    found: set[str] = set()
-    for at, group in enumerate(schedule.groups):
-        if group.prefetch_during is not None:
-            since = schedule.groups.index(schedule.group_of[group.prefetch_during])
-            found |= {name for between in schedule.groups[since:at] for name in between.layers}
-    return frozenset(found)
-
-
 def check_copies(schedule: Decision) -> None:
     """Check that Gemmini can make the copies that the schedule says.
 
     Raises:
         ScheduleError: one that it cannot, naming the layer.
     """
-    waiting = while_weights_wait(schedule) if schedule.copies else frozenset()
     for name in sorted(schedule.copies):
         if name not in schedule.graph.by_name:
             raise ScheduleError(f"{name}: is copied by Gemmini but is no layer of the graph")
         if not schedule.is_executable:
             raise ScheduleError(f"{name}: only schedules that are executed say who copies")
-        reason = obstacle_to_moving(schedule, name, waiting)
+        reason = obstacle_to_moving(schedule, name)
         if reason:
             raise ScheduleError(f"{name}: cannot be copied by Gemmini: {reason}")
 

@@ -27,7 +27,6 @@ from fadiff.costmodel.group.loop_products import (
 )
 from fadiff.costmodel.group.loop_setting import LoopSetting, PinnedWeights
 from fadiff.costmodel.group.scratchpad import member_spaces
-from fadiff.costmodel.group.weight_prefetch import planned_prefetches
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
 from fadiff.costmodel.mapping.mapping import LOOPS, Issue
 
@@ -60,19 +59,16 @@ def obstacle_to_loops(setting: LoopSetting) -> str:
 
 def issued_by_core(schedule: Decision) -> dict[str, str]:
     """Layers of a schedule (profile hw) issued as single instructions, and why no loop unit runs them."""
-    early = prefetching_layers(schedule)
     return {
         setting.layer.name: obstacle_to_loops(setting) or "the core is as fast"
         for group in schedule.groups
-        for setting in loop_settings(schedule, group, plan_group(schedule.graph, group), early)
+        for setting in loop_settings(schedule, group, plan_group(schedule.graph, group))
         if setting.mapping.issue == "instructions"
     }
 
 
-def loop_settings(
-    schedule: Decision, group: FusionGroup, plan: Mapping[str, Member], early: frozenset[str]
-) -> list[LoopSetting]:
-    """What surrounds each tensor-core member of a group; `early` are layers that prefetches concern."""
+def loop_settings(schedule: Decision, group: FusionGroup, plan: Mapping[str, Member]) -> list[LoopSetting]:
+    """What surrounds each tensor-core member of a group."""
     spaces = member_spaces(schedule, group, dict(plan))
     resident = sum(space.weights for space in spaces if space.room.is_resident)
     settings = [
@@ -84,7 +80,6 @@ def loop_settings(
             schedule.mappings[space.layer.name],
             schedule.target,
             resident - space.weights if space.room.is_resident else resident,
-            space.layer.name in early,
         )
         for space in spaces
     ]
@@ -114,12 +109,6 @@ def _rows(setting: LoopSetting) -> int:
     return rows(setting)[1]
 
 
-def prefetching_layers(schedule: Decision) -> frozenset[str]:
-    """Layers whose first weights are loaded early, and those while which they are."""
-    prefetches = planned_prefetches(schedule).values()
-    return frozenset(name for p in prefetches for name in (p.layer, p.during))
-
-
 def check_issues(schedule: Decision, plans: list[dict[str, Member]]) -> None:
     """Check that every layer can be issued as its mapping says.
 
@@ -131,11 +120,10 @@ def check_issues(schedule: Decision, plans: list[dict[str, Member]]) -> None:
         return
     if not schedule.is_executable:
         raise ScheduleError(f"{issued[0]}: only schedules that are executed say how layers are issued")
-    early = prefetching_layers(schedule)
     for group, plan in zip(schedule.groups, plans, strict=True):
         if not any(name in group.layers for name in issued):
             continue
-        for setting in loop_settings(schedule, group, plan, early):
+        for setting in loop_settings(schedule, group, plan):
             reason = obstacle_to_issue(setting)
             if reason:
                 issue = setting.mapping.issue

@@ -56,8 +56,6 @@ class LoopSetting:
     target: Target
     resident_elsewhere: int = 0
     """Scratchpad rows of other members' weights that stay."""
-    prefetches: bool = False
-    """Its first weights are loaded early, or others' are while it runs."""
     pinned: PinnedWeights | None = None
     """What stays of the group's weights where its members run on loop units."""
 
@@ -90,8 +88,6 @@ class LoopSetting:
         """
         if reason := obstacle_to_plain_stores(self.graph, self.layer):
             return reason
-        if self.prefetches:
-            return "weights are prefetched before or while it runs, between its products"
         if self.space.room.reserved > self.resident_elsewhere:
             return "tensors that stay take part of the scratchpad"
         if self.group.resident_weights:

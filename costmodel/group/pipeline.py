@@ -162,7 +162,5 @@ def check_pipelines(schedule: Decision, plans: list[dict[str, Member]]) -> None:
             continue
         reason = "only schedules that are executed are pipelined" if not schedule.is_executable else ""
         reason = reason or obstacle_to_pipeline(schedule.graph, group, plan)
-        if group.prefetch_during or any(other.prefetch_during in plan for other in schedule.groups):
-            reason = reason or "weights are loaded early for it or while it runs"
         if reason:
             raise ScheduleError(f"{group.layers[0]}: its group cannot be pipelined: {reason}")

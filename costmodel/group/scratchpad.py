@@ -1,7 +1,7 @@
 """What shares the scratchpad with the tiles of each member of a fusion group.
 
 Rows in profile hw, bytes in profile dosa.  Resident weights, fused tensors that stay and (dosa) resident
-tensors lie at the top; legality, prefetching and emitter agree on it through `member_spaces`.
+tensors lie at the top; legality and emitter agree on it through `member_spaces`.
 """
 
 from __future__ import annotations
@@ -34,22 +34,13 @@ class MemberSpace:
         return int(self.tiles.resident_weights if self.room.is_resident else self.tiles.weights)
 
     @property
-    def first_weights(self) -> int:
-        """What its first weight tile takes, or its resident weights."""
-        return self.weights // (1 + (self.tiles.weights_twice and not self.room.is_resident))
-
-    @property
     def inputs(self) -> int:
         """What its own input tiles take."""
         return 0 if self.room.input_on_chip else self.tiles.inputs
 
 
-def member_spaces(
-    schedule: Decision, group: FusionGroup, plan: dict[str, Member], above: int = 0
-) -> list[MemberSpace]:
+def member_spaces(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> list[MemberSpace]:
     """Spaces of the tensor-core members of a group, in graph order.
-
-    `above`: rows at the end of the scratchpad that the whole group leaves alone (profile hw).
 
     Raises:
         ScheduleError: weights, fused or resident tensors that cannot stay, naming the layer.
@@ -64,7 +55,7 @@ def member_spaces(
     for name in sorted(group.resident_weights - tiles.keys()):
         raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
     residents = {name: tiles[name].resident_weights for name in group.resident_weights}
-    stay = above + sum(residents.values())
+    stay = sum(residents.values())
     live = live_bytes(schedule.graph, plan, target) if not buffered and len(group.layers) > 1 else {}
     held = held_places(schedule, group, plan, stay) if buffered else {}
     whole = resident_bytes(schedule, group)

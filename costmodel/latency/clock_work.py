@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
+from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache
@@ -19,25 +19,12 @@ from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
 from fadiff.costmodel.target.target import Target
 
 
-class EarlyLoads(NamedTuple):
-    """Weights loaded while a layer runs for a layer after it, less those that a layer before loads for it.
+class WeightLoads(NamedTuple):
+    """Of all weights of a layer, each once."""
 
-    They count in the time of the layer while which they are loaded; the bytes stay those of the layer that
-    uses them.
-    """
-
-    nbytes: int = 0
-    requests: float = 0.0
-    missed_lines: float = 0.0
-
-    def plus(self, other: EarlyLoads, sign: int = 1) -> EarlyLoads:
-        """Both together; with `sign` -1 without the other."""
-        nbytes = self.nbytes + sign * other.nbytes
-        requests = self.requests + sign * other.requests
-        return EarlyLoads(nbytes, requests, self.missed_lines + sign * other.missed_lines)
-
-
-NONE_EARLY = EarlyLoads()
+    nbytes: int
+    requests: float
+    missed_lines: float
 
 
 def request_bytes(target: Target) -> int:
@@ -71,10 +58,9 @@ def nest_counts(
     target: Target,
     placement: Placement,
     network_weights: int,
-    early: EarlyLoads = NONE_EARLY,
 ) -> LayerCounts:
     """What a layer makes core and Gemmini do, under one mapping or columns of them, issued by the core."""
-    return NestWork(nest, target, network_weights).counts(placement, early=early)
+    return NestWork(nest, target, network_weights).counts(placement)
 
 
 class NestWork:
@@ -95,9 +81,7 @@ class NestWork:
             self._quantities[resident] = self.nest.quantities(self.target, "hw", resident=resident)
         return self._quantities[resident]
 
-    def counts(
-        self, placement: Placement, issue: Issue = "instructions", early: EarlyLoads = NONE_EARLY
-    ) -> LayerCounts:
+    def counts(self, placement: Placement, issue: Issue = "instructions") -> LayerCounts:
         """With operands there, issued so."""
         nest, target, longest = self.nest, self.target, request_bytes(self.target)
         q = self.quantities(resident=placement.weights_are_resident)
@@ -115,12 +99,10 @@ class NestWork:
             full_rows=self._full_rows,
             blocks=self._blocks,
             short_strips=self._short_strips,
-            requests=_with(weight_requests + self._input_requests + spilled / longest, early.requests),
+            requests=weight_requests + self._input_requests + spilled / longest,
             copies=0.0 if nest.shape.is_depthwise else self._input_requests * (nest.l0[S] - 1),
-            loaded_bytes=_with(
-                (q.weight_fills + q.input_fills) * target.element_bytes + spilled, early.nbytes
-            ),
-            missed_lines=_with(self._missed_lines(placement), early.missed_lines),
+            loaded_bytes=(q.weight_fills + q.input_fills) * target.element_bytes + spilled,
+            missed_lines=self._missed_lines(placement),
             stored_rows=stored,
             row_commands=row_commands(nest, target) if placement.has_row_scale else 0,
         )
@@ -216,27 +198,20 @@ def row_commands(nest: LoopNest, target: Target) -> Number:
     return rows * nest.counts[G if channel == K else K].total * (stores + tiles)
 
 
-def _with(loads: Number, early: float) -> Number:
-    """Loads with those for another layer; negative: without those that another one does."""
-    return largest(loads + early, 0) if early else loads
-
-
-def first_weights(
-    nest: LoopNest, tile: Dims, nbytes: int, target: Target, network_weights: int
-) -> EarlyLoads:
-    """The first `tile` of a layer's weights, `nbytes` long."""
+def weight_loads(nest: LoopNest, target: Target, network_weights: int) -> WeightLoads:
+    """All weights of a layer, once."""
     along, *_ = segments(nest.shape)
-    elements = nbytes // target.element_bytes
+    d = nest.shape.dims
+    elements = int(nest.quantities(target, "hw", resident=True).weight_fills)
     if along < 0:
         requests = elements / nest.l0[G]
     else:
-        pitch = nest.shape.dims[DIMS[along]] * target.element_bytes
-        requests = elements / tile[DIMS[along]] * segment_requests(tile[DIMS[along]], pitch, target)
-    d = nest.shape.dims
-    share = (tile.G * tile.K * tile.C * tile.R * tile.S) / (d.G * d.K * d.C * d.R * d.S)
+        pitch = d[DIMS[along]] * target.element_bytes
+        requests = elements / d[DIMS[along]] * segment_requests(d[DIMS[along]], pitch, target)
     use = _cache_use(nest, target.element_bytes).weights
-    first = cache.Reuse(use.lines * share, (), (), largest(use.footprint, network_weights))
-    return EarlyLoads(nbytes, float(requests), float(cache.misses(first, target.last_level_cache_bytes)))
+    first = cache.Reuse(use.lines, (), (), largest(use.footprint, network_weights))
+    missed = cache.misses(first, target.last_level_cache_bytes)
+    return WeightLoads(elements * target.element_bytes, float(requests), float(missed))
 
 
 def aligned_requests(nbytes: Number, pitch: int, longest: int) -> Number:

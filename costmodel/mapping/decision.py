@@ -64,9 +64,6 @@ class FusionGroup:
     the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
     `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
     buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
-    `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
-    one are loaded: the first weight tile, or the resident weights, of `layers[0]`
-    (fadiff.costmodel.group.weight_prefetch).
     `pipelined`: while the core computes a host operator of one group tile, Gemmini runs products of others
     (fadiff.costmodel.group.pipeline).
     """
@@ -78,7 +75,6 @@ class FusionGroup:
     in_scratchpad: frozenset[str] = frozenset()
     in_accumulator: frozenset[str] = frozenset()
     resident_tensors: frozenset[str] = frozenset()
-    prefetch_during: str | None = None
     pipelined: bool = False
 
     @property

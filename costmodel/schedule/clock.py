@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping as MappingABC
 from collections.abc import Set
-from types import MappingProxyType
 from typing import NamedTuple
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
@@ -17,9 +16,8 @@ from fadiff.costmodel.group.host import host_moves
 from fadiff.costmodel.group.host_work import host_work
 from fadiff.costmodel.group.pipeline import QUEUED_LOOPS, parts, pipeline_tiles, rounds, stages
 from fadiff.costmodel.group.placement import placement_of
-from fadiff.costmodel.group.weight_prefetch import early_loads
 from fadiff.costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
-from fadiff.costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
+from fadiff.costmodel.latency.clock_work import nest_counts, weight_loads
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.mapping.shape import shape_of
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
@@ -61,7 +59,6 @@ ProgramCounts = dict[str, LayerCounts | HostCounts]
 def program_counts(schedule: Schedule) -> ProgramCounts:
     """Counts of every layer of a schedule of profile hw."""
     found: ProgramCounts = {}
-    early = early_loads(schedule)
     for group in schedule.groups:
         found |= group_counts(
             schedule.graph,
@@ -69,7 +66,6 @@ def program_counts(schedule: Schedule) -> ProgramCounts:
             schedule.mappings,
             schedule.target,
             schedule.additions,
-            early,
             schedule.copies,
         )
     return found
@@ -81,12 +77,10 @@ def group_counts(
     mappings: MappingABC[str, Mapping],
     target: Target,
     additions: MappingABC[str, AdditionIssue] | None = None,
-    early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
     copies: Set[str] = frozenset(),
 ) -> ProgramCounts:
     """Counts of every layer of a group; additions that nobody has decided on go as is quickest.
 
-    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it;
     `copies` are those of layers alone that Gemmini makes.
     """
     plan = plan_group(graph, group)
@@ -94,9 +88,7 @@ def group_counts(
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, TensorCoreLayer):
-            found[name] = layer_counts(
-                graph, group, plan, layer, mappings[name], target, early.get(name, NONE_EARLY)
-            )
+            found[name] = layer_counts(graph, group, plan, layer, mappings[name], target)
         elif name in copies and len(group.layers) == 1:
             found[name] = copy_counts(graph, layer, target)
         else:
@@ -123,7 +115,7 @@ def _in_pipeline(
     for turn in rounds(graph, group)[-1]:
         issued = counts[turn.issued]
         if turn.issued in group.resident_weights and isinstance(issued, LayerCounts):
-            issued = _without_weights(graph, group, plan, turn.issued, mappings, target)
+            issued = _without_weights(graph, plan, turn.issued, issued, mappings, target)
         under_way = in_flight(issued, c)
         left = under_way if isinstance(issued, HostCounts) else _without_core(issued, c)
         for name, count in parts(graph, plan, mappings, turn).items():
@@ -158,19 +150,22 @@ def _side_by_side(counts: ProgramCounts, target: Target) -> ProgramCounts:
 
 def _without_weights(
     graph: Graph,
-    group: FusionGroup,
     plan: dict[str, Member],
     name: str,
+    counts: LayerCounts,
     mappings: MappingABC[str, Mapping],
     target: Target,
 ) -> LayerCounts:
     """Of a member whose weights stay: the first group tile, which nothing hides, loads them."""
-    layer, mapping = graph.by_name[name], mappings[name]
+    layer = graph.by_name[name]
     assert isinstance(layer, TensorCoreLayer)
-    nest = LoopNest(shape_of(layer), mapping, plan[name].computed)
-    nbytes = int(nest.quantities(target, "hw", resident=True).weight_fills) * target.element_bytes
-    first = first_weights(nest, layer.dims, nbytes, target, graph.weight_bytes)
-    return layer_counts(graph, group, plan, layer, mapping, target, NONE_EARLY.plus(first, -1))
+    nest = LoopNest(shape_of(layer), mappings[name], plan[name].computed)
+    weights = weight_loads(nest, target, graph.weight_bytes)
+    return counts._replace(
+        requests=max(counts.requests - weights.requests, 0),
+        loaded_bytes=max(counts.loaded_bytes - weights.nbytes, 0),
+        missed_lines=max(counts.missed_lines - weights.missed_lines, 0),
+    )
 
 
 def in_flight(counts: LayerCounts | HostCounts, c: ClockCoefficients) -> float:
@@ -211,12 +206,11 @@ def layer_counts(
     layer: TensorCoreLayer,
     mapping: Mapping,
     target: Target,
-    early: EarlyLoads = NONE_EARLY,
 ) -> LayerCounts:
     """What one layer of a group makes core and Gemmini do, as it is issued."""
     nest = LoopNest(shape_of(layer), mapping, plan[layer.name].computed)
     placement = placement_of(graph, group, plan, layer)
-    return nest_counts(nest, target, placement, graph.weight_bytes, early).issued_as(mapping.issue)
+    return nest_counts(nest, target, placement, graph.weight_bytes).issued_as(mapping.issue)
 
 
 def host_counts(

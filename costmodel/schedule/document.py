@@ -285,13 +285,16 @@ class ExecutionRecord(_Record):
     resident_tensors: Names = Field(
         (), description="whole tensors that are on chip while the group runs, across group boundaries"
     )
-    prefetch_during: str | None = Field(
-        None,
-        description="layer of an earlier group while which this group's first weights load",
-    )
     pipelined: bool = Field(
         False, description="the core computes host operators of one group tile while Gemmini runs others"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_fields(cls, record: Any) -> Any:
+        """Files that say that weights are not loaded early are read: earlier releases wrote so."""
+        is_former = isinstance(record, dict) and record.get("prefetch_during", "") is None
+        return _new(record, "prefetch_during", used=False) if is_former else record
 
     @model_serializer(mode="wrap")
     def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping as MappingABC
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import NamedTuple
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
@@ -22,9 +21,8 @@ from fadiff.costmodel.group.copies import copy_counts
 from fadiff.costmodel.group.fusion import Member, paper_plan, plan_group, stored_as
 from fadiff.costmodel.group.host import copy_moves, host_moves
 from fadiff.costmodel.group.placement import placement_of
-from fadiff.costmodel.group.weight_prefetch import early_loads
 from fadiff.costmodel.latency.clock import BOUND_NAME, clock_of, engine_cycles, layer_cycles
-from fadiff.costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
+from fadiff.costmodel.latency.clock_work import nest_counts
 from fadiff.costmodel.latency.roofline import roofline
 from fadiff.costmodel.mapping.counting import COUNTING
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
@@ -123,7 +121,6 @@ def evaluate(
     layers: dict[str, LayerCost] = {}
     groups = []
     paper = (fusion_model or schedule.fusion_model) == "paper"
-    early = {} if paper else early_loads(schedule)
     for group in schedule.groups:
         costs = group_cost(
             schedule.graph,
@@ -133,7 +130,6 @@ def evaluate(
             schedule.profile,
             paper=paper,
             sliding_window=sliding_window,
-            early=early,
             additions=schedule.additions,
             copies=schedule.copies,
         )
@@ -157,14 +153,12 @@ def group_cost(
     *,
     paper: bool = False,
     sliding_window: bool = False,
-    early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
     additions: MappingABC[str, AdditionIssue] | None = None,
     copies: Set[str] = frozenset(),
 ) -> tuple[LayerCost, ...]:
     """Cost of the members of one group, in graph order; legality of mappings is not checked.
 
-    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it;
-    `additions` how residual additions are issued (None: as is quickest), `copies` those that Gemmini makes.
+    `additions` says how residual additions are issued (None: as is quickest), `copies` which Gemmini makes.
 
     Raises:
         ScheduleError: the group has no executable plan (see fadiff.costmodel.group.fusion.plan_group).
@@ -175,7 +169,7 @@ def group_cost(
     overlapping = {}
     by_clock = COUNTING[profile].latency_model(paper=paper) == "clock"
     if (group.pipelined or group.side_by_side) and by_clock:
-        overlapping = group_counts(graph, group, mappings, target, additions, early)
+        overlapping = group_counts(graph, group, mappings, target, additions)
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
@@ -196,7 +190,6 @@ def group_cost(
             region=plan[name].computed,
             placement=placement_of(graph, group, plan, layer, paper=paper),
             sliding_window=sliding_window,
-            early=early.get(name, NONE_EARLY),
             network_weights=graph.weight_bytes,
         )
         costs.append(_named(layer, numbers, output))
@@ -231,7 +224,6 @@ def layer_cost(
     region: Region | None = None,
     placement: Placement = ALONE,
     sliding_window: bool = False,
-    early: EarlyLoads = NONE_EARLY,
     network_weights: int = 0,
 ) -> LayerNumbers:
     """Cost of one tensor-core layer (of a group: over all group tiles), remembered.
@@ -241,7 +233,7 @@ def layer_cost(
     computed = whole(shape.dims) if region is None else region
     by_clock = COUNTING[profile].latency_model(paper=placement.is_paper) == "clock"
     run = network_weights if by_clock else None
-    key = (shape, mapping, target, profile, run, computed, placement, sliding_window, early)
+    key = (shape, mapping, target, profile, run, computed, placement, sliding_window)
     numbers = _cache.get(key)
     if numbers is None:
         if len(_cache) >= CACHE_LIMIT:
@@ -252,13 +244,12 @@ def layer_cost(
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
         if by_clock:
             nest = LoopNest(shape, mapping, computed)
-            counts = nest_counts(nest, target, placement, network_weights, early).issued_as(mapping.issue)
+            counts = nest_counts(nest, target, placement, network_weights).issued_as(mapping.issue)
             busy = engine_cycles(counts, clock_of(target))._asdict()
             cycles = round(layer_cycles(counts, clock_of(target)))
             bound = BOUND_NAME[max(busy, key=lambda engine: busy[engine])]
         else:
-            moves = (*traffic.moves, Move("L3", "W", "read", early.nbytes, "dram"))
-            cycles, bound = roofline(moves, traffic.compute_cycles, traffic.columns, target)
+            cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
         energy = sum(breakdown.values())
         numbers = LayerNumbers(energy, cycles, bound, traffic.moves, breakdown, traffic.compute_cycles)
         _cache[key] = numbers

@@ -23,7 +23,6 @@ from fadiff.costmodel.group.resident_tensors import check_resident_tensors
 from fadiff.costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use
 from fadiff.costmodel.group.side_by_side import obstacle_to_running
 from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
-from fadiff.costmodel.group.weight_prefetch import planned_prefetches
 from fadiff.costmodel.mapping.counting import Profile
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
 from fadiff.costmodel.mapping.mapping import Mapping
@@ -48,7 +47,6 @@ def check_schedule(schedule: Decision) -> None:
     if schedule.fusion_model == "paper":
         for group in schedule.groups:
             _check_paper_group(schedule, group)
-        planned_prefetches(schedule)
         check_additions(schedule, [])
         check_copies(schedule)
         return
@@ -59,7 +57,6 @@ def check_schedule(schedule: Decision) -> None:
     check_pipelines(schedule, plans)
     if schedule.counting.has_tile_buffer:
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
-    planned_prefetches(schedule)
     check_issues(schedule, plans)
     check_additions(schedule, plans)
     check_copies(schedule)

@@ -10,7 +10,6 @@ from typing import get_args
 
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from fadiff.costmodel.group.weight_prefetch import without_prefetches
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.mapping.mapping import as_single_instructions
 from fadiff.costmodel.schedule.document import ReadingRecord, ReadingsRecord
@@ -62,8 +61,8 @@ def one_by_one(schedule: Schedule) -> Schedule:
 
 
 def within_groups(schedule: Schedule) -> Schedule:
-    """The same schedule without what crosses group boundaries: resident tensors, weights loaded early."""
-    plain = without_prefetches(one_by_one(schedule))
+    """The same schedule without what crosses group boundaries: resident tensors."""
+    plain = one_by_one(schedule)
     return replace(plain, groups=with_resident_tensors(plain.graph, plain.groups, ()))
 
 

@@ -15,7 +15,6 @@ from fadiff.costmodel.group.side_by_side import parts_of
 from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.emitters.gemmini.constants import ACTIVATIONS
-from fadiff.emitters.gemmini.early_loads import EarlyPrinter
 from fadiff.emitters.gemmini.formula import float_literal, print_formulas
 from fadiff.emitters.gemmini.group import GroupPrinter
 from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
@@ -196,13 +195,11 @@ class FunctionPrinter:
         sums = stores_sums(self.graph, layer)
         OperandPrinter(c, memory, plan, e, input_box, destinations, sums).print()
         self._configure_array(layer, plan)
-        loads = self.plan.early.get(layer.name)
         self.headers |= {"loads", "products", "stores"} | ({"held_rows"} if destinations.held else set())
         LayerPrinter(
             c,
             plan,
             region,
-            early=None if loads is None else EarlyPrinter(c, loads, memory, e, region.first),
             boxed_input=input_box is not None,
             destinations=destinations,
         ).print()
@@ -265,12 +262,6 @@ class FunctionPrinter:
             lines.append(f"no hardware loop: {reason}")
         if layer.onnx_nodes not in ((), (layer.name,)):
             lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")
-        if layer.name in self.plan.early:
-            lines.append(
-                f"loads the first weights of {self.plan.early[layer.name].form.layer.name} meanwhile"
-            )
-        if self.plan.layers[layer.name].prefetched:
-            lines.append("finds its first weights in the scratchpad; their bytes are among those below")
         for memory, label in (("dram", "DRAM bytes"), ("tile-buffer", "tile buffer bytes")):
             moved = [
                 f"{tensor} {count} {way}"

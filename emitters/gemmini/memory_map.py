@@ -199,9 +199,9 @@ def _where(place: Place) -> dict[str, Any]:
     return {"symbol": place.symbol, "index": place.index, "offset": place.offset, "bytes": place.nbytes}
 
 
-def _region(tensor: str, role: Role, place: Place, **more: str) -> Region:
+def _region(tensor: str, role: Role, place: Place) -> Region:
     memory: Literal["dram", "tile-buffer"] = "tile-buffer" if place.symbol == "tile_buffer" else "dram"
-    return Region(tensor=tensor, role=role, memory=memory, **_where(place), **more)
+    return Region(tensor=tensor, role=role, memory=memory, **_where(place))
 
 
 def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[Region]:
@@ -226,9 +226,6 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[Region]
         first, second = layer.inputs
         return [_region(first, "I", source(first)), _region(second, "I2", source(second)), *stores]
     regions = [_region(layer.weight.tensor, "W", memory.weight_place(layer))]
-    if layer.name in plan.early:
-        later = plan.early[layer.name].form.layer
-        regions.append(_region(later.weight.tensor, "W", memory.weight_place(later), layer=later.name))
     if plan.layers[layer.name].local.held_input is None:
         regions.insert(0, _region(layer.input.tensor, "I", source(layer.input.tensor)))
     if layer.bias is not None:

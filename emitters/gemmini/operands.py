@@ -111,8 +111,6 @@ class OperandPrinter:
             self.c.line(f".block = {form.depth}, .repeats = {form.repeats},")
 
     def _weights(self) -> None:
-        if not self.plan.loads_weights:
-            return
         with self.c.initialiser("const weights_t weights"):
             print_weights(self.c, self.plan.form, self.memory, self.element_bytes)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from functools import cached_property
 
-from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.copies import MovedRows, copied_rows
 from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, plan_group
@@ -16,7 +15,6 @@ from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path,
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.group.pipeline import parts, places, rounds
 from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
-from fadiff.costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import extents
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
@@ -43,29 +41,9 @@ class LayerPlan:
     nest: Nest
     local: LocalMemory
     resident: bool
-    prefetched: bool
-    """Whether an earlier layer has loaded its resident weights, or its first weight tile."""
-    loads_weights: bool
-    """Whether it loads any itself."""
     varies: MappingABC[Dim, bool]
     """Whether the extent to compute along G, K, N, P, Q differs between group tiles."""
     setting: LoopSetting
-
-
-@dataclass(frozen=True)
-class EarlyLoads:
-    """The first weights of a later layer and how often there is a moment to load some."""
-
-    form: Form
-    """Of the later layer."""
-    tile: Dims
-    """What of its weights is loaded."""
-    row: int
-    """First scratchpad row."""
-    runs: int
-    """How often the layer runs while which they are loaded: its group tiles."""
-    products: int
-    """Calls of `multiply` in one run of it, at least."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +94,6 @@ class FirmwarePlan:
     """C identifier of each layer."""
     groups: tuple[GroupPlan, ...]
     layers: MappingABC[str, LayerPlan]
-    early: MappingABC[str, EarlyLoads]
-    """Weights of later layers, by the layer while which they are loaded."""
     memory: Memory
     library: frozenset[str]
     """Tensor-core layers that run as calls of gemmini.h's tiled functions."""
@@ -139,13 +115,7 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     if schedule.profile != "hw":
         raise EmitError("only schedules of profile hw can be emitted: compile with --profile hw")
     names = Names()
-    if library_calls:  # gemmini.h's functions load what they use
-        schedule = without_prefetches(schedule)
-    prefetches = planned_prefetches(schedule)
-    early = frozenset(name for p in prefetches.values() for name in (p.layer, p.during))
-    planned = [
-        _plan_group(schedule, group, prefetches.get(group.layers[0]), early) for group in schedule.groups
-    ]
+    planned = [_plan_group(schedule, group) for group in schedule.groups]
     groups = tuple(plan for plan, _ in planned)
     layers = {name: layer for _, members in planned for name, layer in members.items()}
     members = [plan.members for plan in groups]
@@ -177,28 +147,13 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,
         layers,
-        {p.during: _early_loads(p, layers, groups) for p in prefetches.values()},
         plan_memory(schedule, psum_bytes, tile_buffer, never_whole, library),
         frozenset(library),
         library_calls,
     )
 
 
-def _early_loads(
-    prefetch: Prefetch, layers: MappingABC[str, LayerPlan], groups: tuple[GroupPlan, ...]
-) -> EarlyLoads:
-    later, now = layers[prefetch.layer], layers[prefetch.during]
-    (member,) = (plan.members[prefetch.during] for plan in groups if prefetch.during in plan.members)
-    runs = math.prod(len(axis) for axis in member.computed)
-    mapping, full = now.form.mapping, now.nest.full
-    loops = now.nest.outer + now.nest.inner
-    products = math.prod(mapping.trips(loop.level, full)[loop.dim] for loop in loops)
-    return EarlyLoads(later.form, prefetch.tile, prefetch.rows[0], runs, products)
-
-
-def _plan_group(
-    schedule: Schedule, group: FusionGroup, prefetch: Prefetch | None, early: frozenset[str]
-) -> tuple[GroupPlan, dict[str, LayerPlan]]:
+def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict[str, LayerPlan]]:
     graph, target = schedule.graph, schedule.target
     members = plan_group(graph, group)
     layers = [graph.by_name[name] for name in group.layers]
@@ -212,11 +167,10 @@ def _plan_group(
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
-    top = target.scratchpad_rows - (prefetch.above if prefetch else 0)
-    residents = _place_residents(group, shaped, top)
-    stay = target.scratchpad_rows - min(residents.values(), default=top)
+    residents = _place_residents(group, shaped, target.scratchpad_rows)
+    stay = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
     held = held_tensors(graph, group, members, target, stay)
-    settings = {s.layer.name: s for s in loop_settings(schedule, group, members, early)}
+    settings = {s.layer.name: s for s in loop_settings(schedule, group, members)}
     plans = {}
     for at, name in enumerate(group.layers):
         if name not in shaped:
@@ -234,16 +188,11 @@ def _plan_group(
             held_output=held.get(name),
             pools=members[name].pooled_by is not None,
         )
-        prefetched = prefetch is not None and name == prefetch.layer
-        assert prefetch is None or not prefetched or local.weight[0] == prefetch.rows[0], f"{name}: weights"
-        streams = name not in residents and (len(layers) > 1 or nest.fetch_position("W", "L2") > 0)
         plans[name] = LayerPlan(
             form,
             nest,
             local,
             name in residents,
-            prefetched,
-            streams or not prefetched,
             varies,
             settings[name],
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fadiff.converter.ir.dims import DIMS, Dim
 from fadiff.costmodel.group.local_tensors import Held
-from fadiff.emitters.gemmini.early_loads import EarlyPrinter
 from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul
 from fadiff.emitters.gemmini.form import PIXELS
 from fadiff.emitters.gemmini.input_loads import InputPrinter
@@ -32,18 +31,14 @@ class LayerPrinter:
         *,
         boxed_input: bool,
         destinations: Destinations,
-        early: EarlyPrinter | None,
     ) -> None:
-        """`boxed_input`: it is in the tile buffer, where the channels of all groups of a pixel are together;
-        `early`: weights of a later layer to load meanwhile.
-        """
+        """`boxed_input`: it is in the tile buffer, with the channels of all groups of a pixel together."""
         self.c, self.form, self.nest, self.local = c, plan.form, plan.nest, plan.local
         self.resident = plan.resident
         """The group's first tile loads all weights (of some channels: the first of these)."""
         self.at = Positions(plan.form, plan.nest, region)
         self.inputs = InputPrinter(c, self.at, plan.local.input, boxed=boxed_input)
         self.weights = WeightPrinter(c, self.at, plan)
-        self.early = early
         self.outputs = OutputPrinter(c, self.at, plan.local, destinations)
 
     def print(self) -> None:
@@ -64,12 +59,8 @@ class LayerPrinter:
         self.inputs.declare()
         self.weights.declare()
         self.outputs.declare()
-        if self.early is not None:
-            self.early.declare()
         self._inside(0)
         self.outputs.rest()
-        if self.early is not None:
-            self.early.rest()
 
     def _inside(self, depth: int) -> None:
         """Everything in the body of the first `depth` outer loops."""
@@ -155,8 +146,6 @@ class LayerPrinter:
         self.outputs.store_share()
         self.inputs.load_share()
         self.weights.load_share()
-        if self.early is not None:
-            self.early.some()
         operands = (self._weight_row(), fresh, self._output_row(), accumulate)
         extents = (size["N"], size["P"], size["Q"], depth, size[form.output_channel])
         if held is None:

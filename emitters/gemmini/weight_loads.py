@@ -61,7 +61,7 @@ class WeightPrinter:
 
     def __init__(self, c: CPrinter, positions: Positions, plan: LayerPlan) -> None:
         self.c, self.at, self.places = c, positions, plan.local.weight
-        self.form, self.prefetched = plan.form, plan.prefetched
+        self.form = plan.form
         self.slices: Slices | None = None
         self.next_tile: NextTile | None = None
         if not (plan.resident or self.form.depthwise or self.form.transposed):
@@ -77,28 +77,15 @@ class WeightPrinter:
 
     def load_tile(self) -> None:
         """The weight tile or its first slice, where the nest fetches it."""
-        ahead, first = self.next_tile, self.at.region.first
-        if ahead is None:
-            not_there = self._is_later_tile() if self.prefetched else "true"
-        elif self.prefetched:
-            not_there = f"!{first} && {ahead.is_first}" if first else ""
-        else:
-            not_there = ahead.is_first
-        if not_there:
-            with self.c.block(f"if ({not_there})") if not_there != "true" else nullcontext():
-                self._load_slice(self.at)
+        ahead = self.next_tile
+        with self.c.block(f"if ({ahead.is_first})") if ahead is not None else nullcontext():
+            self._load_slice(self.at)
         if ahead is None:
             return
         self.c.call("load_early", "&next_weights", "next_weights.end")
         with ahead.exists(self.c):
             other = sub(sum(self.places), "weight_row")
             self._load_slice(ahead.positions, other, spread=("next_weights", ahead.products))
-
-    def _is_later_tile(self) -> str:
-        """C condition: this is not the first weight tile.  Empty when there is only one."""
-        nest, first = self.at.nest, self.at.region.first
-        loops = nest.outer[: nest.fetch_position("W", "L2")]
-        return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
 
     def _load_slice(
         self, tile: Positions, row: Expr = "weight_row", at: Expr = 0, spread: Spread | None = None
@@ -115,13 +102,11 @@ class WeightPrinter:
 
     def start_next_slice(self, loop: Loop) -> None:
         """Inside the slices' loop: this slice has to be there, the next one is loaded during its products."""
-        slices, later = self.slices, self._is_later_tile()
-        if slices is None or loop is not slices.loop or (self.prefetched and not later):
+        slices = self.slices
+        if slices is None or loop is not slices.loop:
             return
         after = add(loop.variable, slices.size)
         conditions = [f"{bare(after)} < {bare(loop.bound)}", *(f"{o.variable} == 0" for o in slices.reuse)]
-        if self.prefetched:
-            conditions.append(f"({later})")
         boundary = f"{loop.variable} % {slices.size} == 0" if slices.size > loop.step else ""
         with self.c.block(f"if ({boundary})") if boundary else nullcontext():
             self.c.call("load_early", "&slice", "slice.end")
@@ -138,8 +123,6 @@ class WeightPrinter:
     def load_all(self) -> None:
         """Resident weights, group after group, in the first run for them."""
         first = self.at.region.first
-        if self.prefetched:
-            return
         with self.c.block(f"if ({first})") if first else nullcontext():
             self._load_all()
 

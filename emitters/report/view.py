@@ -83,16 +83,6 @@ def resident_rows(document: ScheduleDocument) -> list[Cells]:
     return rows
 
 
-def early_weights(document: ScheduleDocument) -> list[tuple[int, int]]:
-    """(layer, layer while which its first weights are loaded), by their numbers."""
-    index = {layer.name: i for i, layer in enumerate(document.layers)}
-    return [
-        (index[names[0]], index[run.prefetch_during])
-        for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
-        if run.prefetch_during is not None
-    ]
-
-
 def reading_rows(document: ScheduleDocument) -> list[Cells]:
     """The same schedule, counted otherwise."""
     return [

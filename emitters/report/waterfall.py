@@ -65,9 +65,7 @@ def _without_residents(schedule: Schedule) -> int | None:
     """None where nothing stays, or where it cannot be told."""
     if not any(group.resident_tensors for group in schedule.groups):
         return None
-    groups = tuple(
-        replace(group, resident_tensors=frozenset(), prefetch_during=None) for group in schedule.groups
-    )
+    groups = tuple(replace(group, resident_tensors=frozenset()) for group in schedule.groups)
     try:
         cost = evaluate(replace(schedule, groups=groups))
     except ScheduleError:

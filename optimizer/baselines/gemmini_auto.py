@@ -43,7 +43,7 @@ def automatic_schedule(
     if profile != "hw" or fusion_model != "sound":
         return schedule
     for group in schedule.groups:
-        for setting in loop_settings(schedule, group, plan_group(graph, group), frozenset()):
+        for setting in loop_settings(schedule, group, plan_group(graph, group)):
             for issue in LOOPS:
                 looped = replace(setting.mapping, issue=issue)
                 if not obstacle_to_issue(replace(setting, mapping=looped)):

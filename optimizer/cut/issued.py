@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fadiff.costmodel.group.copies import obstacle_to_moving, while_weights_wait
+from fadiff.costmodel.group.copies import obstacle_to_moving
 from fadiff.costmodel.group.fusion import plan_group
 from fadiff.costmodel.group.issue import loop_settings, obstacle_to_issue
 from fadiff.costmodel.mapping.mapping import Issue
@@ -27,7 +27,7 @@ def as_issued(schedule: Schedule) -> Schedule:
         if len(group.layers) > 1:
             continue
         plan = plan_group(schedule.graph, group)
-        for setting in loop_settings(schedule, group, plan, frozenset()):
+        for setting in loop_settings(schedule, group, plan):
             call = _CALL.get(setting.mapping.issue)
             called = replace(setting.mapping, issue=call) if call else setting.mapping
             if call and not obstacle_to_issue(replace(setting, mapping=called)):
@@ -44,8 +44,7 @@ def quicker_copies(schedule: Schedule, most_bytes: int | None = None) -> frozens
         schedule: Whose; what its `copies` are now does not matter.
         most_bytes: DRAM bytes that it may move with these, if there is a limit: the first ones that fit.
     """
-    waiting = while_weights_wait(schedule)
-    able = [group for group in schedule.groups if not obstacle_to_moving(schedule, group.layers[0], waiting)]
+    able = [group for group in schedule.groups if not obstacle_to_moving(schedule, group.layers[0])]
     if not able:
         return frozenset()
     by_core = evaluate(replace(schedule, copies=frozenset()))

@@ -233,9 +233,14 @@ class GroupSolver:
         arrival = count()
         bound = known
 
-        def wait(floor: tuple[float, float], what: FusionGroup | _Residents) -> None:
+        def wait(
+            floor: tuple[float, float],
+            what: FusionGroup | _Residents,
+            turn: tuple[float, float] | None = None,
+        ) -> None:
             if not above(bound, *floor):
-                heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
+                energy, latency = turn or floor
+                heappush(queue, (energy * latency, next(arrival), floor, what))
 
         for i in np.flatnonzero(~above(known, energy, latency)).tolist():
             wait((float(energy[i]), float(latency[i])), tiles[i])
@@ -247,8 +252,11 @@ class GroupSolver:
             if isinstance(what, FusionGroup):
                 run = replace(what, resident_tensors=surroundings.tensors)
                 path = self._path(run, self.spaces.plan(run), surroundings.reserved)
+                turn = None
                 for residents in self._most_residents(path) if path else ():
-                    wait(self._floor(residents), residents)
+                    floor = self._floor(residents)
+                    turn = turn or floor  # weights that stay come after those of the tile that do not
+                    wait(floor, residents, turn)
                 continue
             hull = self._price(what, bound)
             if len(hull):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.resident_tensors import with_resident_tensors
-from fadiff.costmodel.schedule.schedule import FusionGroup, Profile, Schedule, singleton_groups
+from fadiff.costmodel.schedule.schedule import Profile, Schedule, singleton_groups
 from fadiff.costmodel.target.target import Target, load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
 
@@ -28,21 +28,3 @@ def alone(g: Graph, resident: tuple[str, ...], target: Target = TARGET, profile:
     mappings = {layer.name: whole_tile(layer.dims) for layer in g.tensor_core_layers}
     groups = with_resident_tensors(g, singleton_groups(g), resident)
     return Schedule(g, target, mappings, groups, profile)
-
-
-def weight_bound():
-    """A compute-bound convolution, then a product that waits for its weights."""
-    a = conv("a", "x", "y", 32, 32, 16, 16, 5, 1, 2)
-    b = conv("b", "y", "z", 512, 32, 16, 16)
-    return graph([a, b], ("x",), ("z",))
-
-
-def prefetching(profile="dosa", target=LARGE, tile_k=32, **changes):
-    """`b` in tiles of `tile_k` output channels, its first weights loaded while `a` runs."""
-    net = weight_bound()
-    mappings = {
-        "a": whole_tile(net.by_name["a"].dims, side=32),
-        "b": whole_tile(net.by_name["b"].dims, 32, K=tile_k),
-    }
-    groups = (FusionGroup(("a",)), FusionGroup(("b",), prefetch_during="a"))
-    return Schedule(net, target, mappings, groups, profile, **changes)

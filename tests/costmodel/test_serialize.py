@@ -146,6 +146,19 @@ def test_what_an_older_file_says_by_a_model_that_is_gone(document, tmp_path):
         read_document(path)
 
 
+def test_an_older_file_without_weights_that_load_early_is_read(document, tmp_path):
+    """None of its groups names a layer while which they load; one that did is refused."""
+
+    def older(during):
+        return broken(
+            document, tmp_path, lambda c: c["fusion"]["execution"][0].update(prefetch_during=during)
+        )
+
+    assert read_document(older(None)) == document
+    with pytest.raises(ScheduleFileError, match="prefetch_during"):
+        read_document(older("a"))
+
+
 def test_layers_that_are_no_graph(document, tmp_path):
     path = broken(document, tmp_path, lambda c: first_core(c).update(name=c["layers"][-1]["name"]))
     with pytest.raises(ScheduleFileError, match="two layers are called"):

@@ -16,9 +16,8 @@ from fadiff.converter.ir.builder import GraphBuilder
 from fadiff.converter.ir.host import Copy
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.converter.ir.states import State
-from fadiff.costmodel.group.copies import moved_rows, while_weights_wait
+from fadiff.costmodel.group.copies import moved_rows
 from fadiff.costmodel.group.fusion import ScheduleError
-from fadiff.costmodel.mapping.decision import Decision
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
@@ -197,17 +196,3 @@ def test_a_window_that_slides_in_its_buffer_is_refused() -> None:
     graph = replace(schedule.graph, states=(State("y", "x"),))
     with pytest.raises(ScheduleError, match="copy: cannot be copied by Gemmini: it reads where it writes"):
         replace(schedule, graph=graph, copies=frozenset({"copy"}))
-
-
-def test_weights_that_wait_are_left_alone() -> None:
-    """From the layer while which they are loaded until the one that they are for."""
-    net, shape = Net(random.Random(2)), (1, 8, 8, 64)
-    names = []
-    x = net.input(shape)
-    for _ in range(3):
-        names.append(f"l{len(net.names)}")
-        x, _ = net.conv(x, shape, outputs=64, kernel=(1, 1)) or ("", shape)
-    graph = net.builder.build((x,))
-    groups = list(singleton_groups(graph))
-    groups[2] = replace(groups[2], prefetch_during=names[0])
-    assert while_weights_wait(Decision(graph, DEFAULT, {}, tuple(groups))) == set(names[:2])

@@ -26,7 +26,7 @@ from fadiff.emitters.report.view import group_rows, resident_rows
 from fadiff.emitters.report.waterfall import dram_steps
 from fadiff.optimizer import optimize
 from fadiff.samples.graphs import graph_of
-from tests.costmodel.schedules import alone, prefetching, residual
+from tests.costmodel.schedules import alone, residual
 from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -348,12 +348,6 @@ def test_tensors_that_stay_on_chip_are_listed_and_drawn_as_such() -> None:
     none = alone(residual(), ())
     plain = render(to_document(none, evaluate(none), generator="test"))
     assert "on chip from the group" not in Page(plain).text
-
-
-def test_weights_that_load_early_are_named() -> None:
-    schedule = prefetching("hw")
-    text = Page(render(to_document(schedule, evaluate(schedule), generator="test"))).text
-    assert "layer 1 during 0" in text
 
 
 def test_layers_side_by_side_are_no_fused_group() -> None:
