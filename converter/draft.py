@@ -105,7 +105,7 @@ class Drafter:
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-        model = moves_behind(model)
+        model, _ = moves_behind(model, program_of(model), self.weights)
         return self._draft(model, self._read_again(model), note=note)
 
     def _equalised(self, plain: Calibration) -> Draft | None:

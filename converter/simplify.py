@@ -104,8 +104,7 @@ def simplify(
         model = normalise(file, model)
         program = program_of(model, weights)
     if not imported.scales:
-        model = moves_behind(model)
-        program = program_of(model, weights)
+        model, program = moves_behind(model, program, weights)
     if not imported.scales and not weights:
         model, unused = drop_unused(model, program)
         if unused:

@@ -60,7 +60,7 @@ def expand_contrib(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Expansion]:
             entry.write(Nodes(edit, place, opset), call)
             edit.remove(place)
             done.add(entry.op)
-    return (edit.model() if done else model), Expansion(tuple(sorted(done)), refused)
+    return edit.model(), Expansion(tuple(sorted(done)), refused)
 
 
 def _refusal(entry: Function | None, call: Call) -> Unsupported | None:

@@ -29,10 +29,13 @@ def decompose(
     masks = find_masks(model, program, samples)
     guards = find_guards(program, masks)
     blanks = find_blanks(model, program, samples, masks)
+    special = masks.keys() | guards.keys() | blanks.keys()
     edit, done = Editor(model), set[str]()
     for node in program.nodes:
-        nodes = Nodes(edit, edit.node(node), node.version)
         entry = find(program, node)
+        if entry is None and node.name not in special:
+            continue
+        nodes = Nodes(edit, edit.node(node), node.version)
         if node.name in masks:
             blank(nodes, program, node, masks[node.name])
             done.add("Softmax with a mask")
@@ -45,7 +48,5 @@ def decompose(
         elif entry is not None:
             entry.write(nodes, program, node)
             done.add(node.op)
-        else:
-            continue
         edit.remove(edit.node(node))
-    return (edit.model() if done else model), tuple(sorted(done))
+    return edit.model(), tuple(sorted(done))

@@ -55,7 +55,7 @@ def tabulate(
         for end, (rows, axis) in tables.items():
             _replace(edit, program, source, end, rows, axis)
         done.append(f"{source.name} (0 to {source.rows - 1})")
-    return (edit.model() if done else model), tuple(done)
+    return edit.model(), tuple(done)
 
 
 def _sources(program: Program, samples: Samples) -> list[_Source]:

@@ -46,7 +46,7 @@ def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelPro
             _narrow(edit, program, chain, used)
             _pick_again(edit, node.outputs[0], found, used)
             done += _shape(program, node)[axis] - len(used)
-    return (edit.model() if done else model), done
+    return edit.model(), done
 
 
 def picks_of(program: Program, node: Node) -> Sequence[Pick]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,38 @@ from fadiff.converter.ir.program import Node
 
 
 class Editor:
-    """Changes a copy of a model, which `model` gives.
+    """Changes a copy of a model, which `model` gives; one that asks for nothing costs nothing.
 
     Nodes and values are found by what a Program says of the model as it was.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = onnx_ir.from_proto(model)
-        self._fresh = FreshNames(model.graph)
-        self._graph = self._model.graph
-        self._values = onnx_ir.convenience.create_value_mapping(self._graph, include_subgraphs=False)
-        self._nodes = {value.name: node for node in self._graph for value in node.outputs}
+        self._before = model
+
+    @cached_property
+    def _model(self) -> onnx_ir.Model:
+        return onnx_ir.from_proto(self._before)
+
+    @cached_property
+    def _graph(self) -> onnx_ir.Graph:
+        return self._model.graph
+
+    @cached_property
+    def _fresh(self) -> FreshNames:
+        return FreshNames(self._before.graph)
+
+    @cached_property
+    def _values(self) -> dict[str, Value]:
+        return onnx_ir.convenience.create_value_mapping(self._graph, include_subgraphs=False)
+
+    @cached_property
+    def _nodes(self) -> Mapping[str | None, onnx_ir.Node]:
+        return {value.name: node for node in self._graph for value in node.outputs}
 
     def model(self) -> onnx.ModelProto:
-        """What became of it, without constants that nothing reads any more."""
+        """What became of it, without constants that nothing reads any more; itself if nobody looked at it."""
+        if "_model" not in self.__dict__:
+            return self._before
         for name, value in list(self._graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():
                 del self._graph.initializers[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Flag, auto
+from functools import cache
 
 from fadiff.converter.ir.program import Node
 
@@ -101,16 +102,16 @@ _ROWS = {
     Kind.MAXIMUM | Kind.SOFTMAX: "LogSoftmax",
     Kind.MAXIMUM | Kind.SOFTMAX | Kind.NOT_NEGATIVE: "Softmax",
 }
-_KINDS: Mapping[str, Kind] = {op: kind for kind, ops in _ROWS.items() for op in ops.split()}
+_KINDS: Mapping[str, int] = {op: kind.value for kind, ops in _ROWS.items() for op in ops.split()}
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_NONE = Kind(0)
 
 
 def is_a(node: Node, kinds: Kind) -> bool:
     """Whether a node does one of some things."""
-    return node.domain in _DOMAINS and bool(_KINDS.get(node.op, _NONE) & kinds)
+    return node.domain in _DOMAINS and _KINDS.get(node.op, 0) & kinds._value_ != 0
 
 
+@cache
 def named(kinds: Kind) -> frozenset[str]:
     """The operators that do one of some things."""
-    return frozenset(op for op, found in _KINDS.items() if found & kinds)
+    return frozenset(op for op, found in _KINDS.items() if found & kinds.value)

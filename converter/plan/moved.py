@@ -14,16 +14,20 @@ import onnx
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program, program_of
+from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import vector_of
 
 
-def moves_behind(model: onnx.ModelProto) -> onnx.ModelProto:
+def moves_behind(
+    model: onnx.ModelProto, program: Program, weights: StoredWeights
+) -> tuple[onnx.ModelProto, Program]:
     """A normalised model, with moves of an input behind affine functions of it."""
-    while (found := _first(program := program_of(model))) is not None:
+    while (found := _first(program)) is not None:
         edit = Editor(model)
         _swap(edit, program, *found)
         model = edit.model()
-    return model
+        program = program_of(model, weights)
+    return model, program
 
 
 def is_move(program: Program, node: Node, value: str) -> bool:

@@ -70,7 +70,7 @@ def balance_inputs(
             continue
         _balance(edit, program, columns, factor.astype(np.float32), shift.astype(np.float32))
         found.append(name)
-    return (edit.model() if found else model), tuple(found)
+    return edit.model(), tuple(found)
 
 
 def with_headroom(

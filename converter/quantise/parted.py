@@ -80,7 +80,7 @@ def enlarge_parts(
         done += _enlarge_parted(edit, program, found, sizes)
     for end in ends.values():
         done += _enlarge_columns(edit, program, end, largest[end.value])
-    return (edit.model() if done else model), tuple(done)
+    return edit.model(), tuple(done)
 
 
 def _enlarge_parted(

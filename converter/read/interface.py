@@ -64,13 +64,11 @@ def input_types(file: str, model: onnx.ModelProto, wanted: InputTypes) -> dict[s
 
 def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -> onnx.ModelProto:
     """The model with such inputs as int32, and a Cast behind them."""
-    wanted = [value for value in model.graph.input if types.get(value.name) == "int32"]
-    if not wanted:
-        return model
     edit = Editor(model)
-    for value in wanted:
-        edit.put_behind_input(value.name, "Cast", to=value.type.tensor_type.elem_type)
-        edit.value(value.name).type = onnx_ir.TensorType(onnx_ir.DataType.INT32)
+    for value in model.graph.input:
+        if types.get(value.name) == "int32":
+            edit.put_behind_input(value.name, "Cast", to=value.type.tensor_type.elem_type)
+            edit.value(value.name).type = onnx_ir.TensorType(onnx_ir.DataType.INT32)
     return edit.model()
 
 
@@ -93,7 +91,7 @@ def take_bytes(
             reader = program.sole_consumer(name)
             if reader is not None and reader.op == "Cast" and program.is_float(reader.outputs[0]):
                 found[name] = (1.0, 0)
-    return (edit.model() if found else model), found
+    return edit.model(), found
 
 
 def _meaning(name: str, samples: Samples, spans: Spans) -> Byte:
