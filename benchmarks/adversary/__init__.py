@@ -1,10 +1,10 @@
 """Tries to break the certificate: what is below a bound called proven, by means that the search does not use.
 
-Six attacks take turns until the time is up, each case from a seed of its own:
+Seven attacks take turns until the time is up, each case from a seed of its own:
     fronts      mappings of layers with few channels, priced by `costmodel`, against the enumerated front
     cuts        every partition of crossing graphs, with tensors on chip, against the dynamic program
     residents   every set of resident weights of a group against what its solver finds
-    schedules   random walks over legal schedules, both profiles and latencies, against the bound
+    schedules   random walks over legal schedules, both profiles, against the bound
     heads       such walks over schedules of attention, whose group tiles may have some of the heads
     channels    such walks where group tiles may have some of the channels
     chains      such walks over schedules of seven to nine layers of few channels in a row

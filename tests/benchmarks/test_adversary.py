@@ -20,6 +20,12 @@ def test_nothing_is_below_a_bound(name, seed):
     assert not attempt.breaks, attempt.case
 
 
+@pytest.mark.parametrize(("name", "seed"), [("schedules", 48), ("channels", 81)])
+def test_two_tiles_of_weights_stay_in_a_group_of_one_tile(name, seed):
+    """Of its only member on the array: these walks find such schedules."""
+    assert not ATTACKS[name](np.random.default_rng(seed)).breaks
+
+
 def test_every_partition_of_crossing_branches_is_compared():
     attempt = attacks.cuts(np.random.default_rng(1), exchange())
     assert attempt.tried > 100
