@@ -22,7 +22,7 @@ from fadiff.costmodel.count.capacity import Occupancy
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.group.issue import obstacle_to_issue, obstacle_to_unit
 from fadiff.costmodel.group.legality import Room
-from fadiff.costmodel.group.loop_convolutions import operand_rows
+from fadiff.costmodel.group.loop_convolutions import operand_rows, skips
 from fadiff.costmodel.group.loop_products import tile_pitches
 from fadiff.costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
 from fadiff.costmodel.group.scratchpad import MemberSpace
@@ -175,11 +175,21 @@ def _convolution_tiles(setting: LoopSetting, lanes: Sequence[int]) -> Extents:
 def _boxes_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
     """Extents N, P and Q of whole images, or of a part of one; where a max pool follows, of whole windows."""
     n, p, q = (max(extents(axis)) for axis in setting.region[2:])
-    yield from ((images, p, q) for images in sizes(n, 1) if images > 1)
+    if _has_square_images(setting):
+        yield from ((images, p, q) for images in sizes(n, 1) if images > 1)
     steps = setting.pool.steps if setting.pools else (1, 1)
     lines = _windows(p, steps[0], 1)
     columns = dict.fromkeys((*_windows(q, steps[1], setting.target.side), *_windows(q, steps[1], 1)))
     yield from product((1,), lines, columns)
+
+
+def _has_square_images(setting: LoopSetting) -> bool:
+    """Whether images lie in memory like as many lines as a line has pixels: the unit of Gemminis from before
+    July 2023 has one number for both, so that only these can follow one another in a tile."""
+    skip_y, skip_x = skips(setting.layer)
+    n, h, w = setting.input_strides
+    out_n, out_p, out_q = setting.output_strides
+    return n * w * skip_x == (h * skip_y) ** 2 and out_n * out_q == out_p**2
 
 
 def _windows(bound: int, step: int, unit: int) -> list[int]:

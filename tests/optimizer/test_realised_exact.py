@@ -245,6 +245,8 @@ def test_lines_of_windows_are_images_of_convolutions_without_a_stride() -> None:
         assert {layer.stride for layer in realised.tensor_core_layers} == {(1, 1)}
         mappings = optimize(realised, target, method="exact").schedule.mappings
         assert {mapping.issue for mapping in mappings.values()} == {"loop_conv_ws"}
+        # Of overlapping or oblong images one at a time, as units of before July 2023 need.
+        assert {mapping.tile_l2.N for mapping in mappings.values()} == {1}
 
 
 def test_what_has_no_other_form_stays() -> None:
