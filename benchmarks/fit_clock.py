@@ -29,7 +29,7 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.command import command
-from benchmarks.rtl import MEASURED, converted, read_rows, use_of
+from benchmarks.rtl import FITTED_SOC, MEASURED, OTHER_SOC, converted, read_rows, use_of
 from benchmarks.rtl_programs import kind_of
 from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
 from fadiff.costmodel.group.fusion import ScheduleError
@@ -101,11 +101,12 @@ class Sample:
         )
 
 
-def samples(measured: Path, target: str, use: str = "fitted") -> list[Sample]:
+def samples(measured: Path, target: str, use: str = "fitted", soc: str = FITTED_SOC) -> list[Sample]:
     """Every program of a use that was measured on a target, with the schedule that it had then."""
     found, decisions = [], read_decisions(measured.with_name(SCHEDULES.name))
     for row in read_rows(measured):
-        if row.decision in decisions and row.target == target and use_of(row.program) == use:
+        place = (row.soc, row.target, use_of(row.program))
+        if row.decision in decisions and place == (soc, target, use):
             with tempfile.TemporaryDirectory() as scratch:
                 conversion, _ = converted(row.program, load_target(row.target), Path(scratch))
             try:
@@ -201,7 +202,7 @@ def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
 
 def held_out(measured: Path, target: str) -> dict[str, Any]:
     """What the committed coefficients say of programs that they never saw, together and by kind."""
-    data = samples(measured, target, "held-out")
+    data = samples(measured, target, "held-out", OTHER_SOC)
     predicted = predict(data, at_side(clock()[0], side_factors(), load_target(target).side))
     ratios: dict[str, list[float]] = {}
     for sample, cycles in zip(data, predicted, strict=True):

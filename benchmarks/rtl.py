@@ -6,8 +6,9 @@ with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every p
 emitted, with its host operators on the core if others do their work, with --instructions with the core
 issuing every move and product, and with --library by the automatically tiled calls of gemmini.h.  A
 program that is scheduled otherwise than when it was measured counts as missing, and is compared as `earlier`.
-Rows name the SoC that was simulated; held-out programs are those that no model may be fitted to.  Whole
-networks are programs, too, if they are named; their cycles are kept apart (benchmarks/whole_networks).
+Rows name the SoC that was simulated and the form of the program; held-out programs are those that no model
+may be fitted to.  Whole networks are programs, too, if they are named; their cycles are kept apart
+(benchmarks/whole_networks).
 
 python -m benchmarks rtl
 python -m benchmarks rtl --soc dualcore-small --targets gemmini-default --run './simulate {firmware}'
@@ -63,11 +64,17 @@ from fadiff.vectors import Arrays
 
 MEASURED = Path(__file__).parent / "rtl_measured.csv"
 TARGETS = "gemmini-default,gemmini-large"
-TIMED = {"sources-2025": PROGRAMS, "dualcore-small": MORE}
-"""Programs timed on each SoC: Gemmini's sources of 2025, elaborated for both targets, and a public
+FITTED_SOC, OTHER_SOC = "sources-2025", "dualcore-small"
+"""Gemmini's sources of 2025, elaborated for both targets, whose cycles the clock was fitted to, and a public
 generated SoC of 16 x 16 (docs/gemmini-h.md)."""
+TIMED = {FITTED_SOC: PROGRAMS, OTHER_SOC: (*PROGRAMS, *MORE)}
+"""Programs timed on each SoC."""
 LIBRARY = "gemmini.h"
 """Stands for the decision where gemmini.h's automatically tiled calls decide."""
+DEFAULT = "default"
+"""Form of the program that `compile` makes."""
+EARLIER = "earlier"
+"""Form of one that it made before."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,10 @@ class Row:
     """Digest of the schedule, since other decisions make another program; or LIBRARY."""
     cold: int
     warm: int
-    soc: str = "sources-2025"
+    soc: str = FITTED_SOC
     """One of TIMED."""
+    form: str = DEFAULT
+    """What it was measured as: a name of Prepared.names, or EARLIER."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -89,7 +98,7 @@ class Row:
         return self.soc, self.target, self.program, self.decision
 
 
-COLUMNS = ("soc", "target", "kind", "use", "program", "decision", "cold", "warm")
+COLUMNS = ("soc", "target", "kind", "use", "program", "form", "decision", "cold", "warm")
 """Of the table; `kind` and `use` (fitted, held-out or whole network) follow from the program."""
 
 
@@ -102,7 +111,7 @@ class Prepared:
     schedules: dict[str, Schedule]
     """By decision."""
     names: dict[str, str]
-    """By decision: `ours` first; where they differ, `core`, with every host operator on the core, and
+    """By decision: DEFAULT first; where they differ, `core`, with every host operator on the core, and
     `instructions`, with the core issuing everything; LIBRARY."""
     graph: Graph
     """As converted: every host operator on the core."""
@@ -126,6 +135,7 @@ def read_rows(path: Path) -> list[Row]:
             int(line["cold"]),
             int(line["warm"]),
             line["soc"],
+            line["form"],
         )
         for line in lines
     ]
@@ -174,11 +184,11 @@ def prepare(
 
     file = next(scratch.glob("*.onnx"))
     realised = realiser(conversion, file, ModelOptions(), quiet)(target, search).graph
-    schedules = {"ours": scheduled(realised)}
+    schedules = {DEFAULT: scheduled(realised)}
     if realised != conversion.graph:
         schedules["core"] = scheduled(conversion.graph)
     if instructions:
-        schedules["instructions"] = as_instructions(schedules["ours"])
+        schedules["instructions"] = as_instructions(schedules[DEFAULT])
     names = dict[str, str]()
     for name, schedule in schedules.items():
         names.setdefault(digest(schedule), name)
@@ -234,7 +244,8 @@ def measure(prepared: Prepared, decision: str, run: str, scratch: Path, soc: str
         total=float(cost.latency_cycles),
         unit="cycles",
     )
-    return Row(prepared.target.name, prepared.text, decision, found.cold, found.warm, soc)
+    place = (prepared.target.name, prepared.text, decision)
+    return Row(*place, found.cold, found.warm, soc, prepared.names[decision])
 
 
 def _measured(
@@ -247,7 +258,19 @@ def _measured(
         if decision in prepared.schedules:
             yield prepared.names[decision], decision, prepared.schedules[decision]
         elif decision in kept:
-            yield "earlier", decision, recalled(kept[decision], prepared.graph, prepared.target)
+            yield EARLIER, decision, recalled(kept[decision], prepared.graph, prepared.target)
+
+
+def _named(
+    rows: Mapping[tuple[str, str, str, str], Row], place: tuple[str, str, str], names: Mapping[str, str]
+) -> dict[tuple[str, str, str, str], Row]:
+    """The rows, those of a place with the forms that their decisions have now."""
+    return {
+        key: replace(row, form=row.decision if row.decision == LIBRARY else names.get(row.decision, EARLIER))
+        if key[:3] == place
+        else row
+        for key, row in rows.items()
+    }
 
 
 def summary(predicted: Sequence[float], functional: Sequence[float], warm: Sequence[float]) -> str:
@@ -294,6 +317,7 @@ def main(arguments: list[str]) -> int:
                     library=options.library,
                 )
                 place = (soc, target.name, text)
+                rows = _named(rows, place, prepared.names)
                 for decision in prepared.schedules:
                     if options.run and (*place, decision) not in rows:
                         try:
@@ -308,7 +332,7 @@ def main(arguments: list[str]) -> int:
                             write_decisions(kept, schedules)
                 by_name = {name: rows.get((*place, decision)) for decision, name in prepared.names.items()}
                 library, core = rows.get((*place, LIBRARY)), by_name.get("core")
-                missing += by_name["ours"] is None
+                missing += by_name[DEFAULT] is None
                 for name, decision, schedule in _measured(prepared, rows, kept, soc):
                     found = rows[(*place, decision)]
                     ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
@@ -316,10 +340,10 @@ def main(arguments: list[str]) -> int:
                     functional.append(ran.counts.cycles)
                     warm.append(float(found.warm))
                     ratio = ""
-                    if name in ("ours", "earlier") and library is not None:
+                    if name in (DEFAULT, EARLIER) and library is not None:
                         ratios.append(found.warm / library.warm)
                         ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
-                    if name == "ours" and core is not None:
+                    if name == DEFAULT and core is not None:
                         gains.append(found.warm / core.warm)
                         ratio += f" ours/core {gains[-1]:5.2f}"
                     print(

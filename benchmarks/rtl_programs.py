@@ -109,8 +109,12 @@ REALISED = {
     "average pool": ("16x8x8 ap2", "16x8x8 ap3s1p1"),
     "mean": ("32x8x8 gap", "64x3x3 gap", "16x64 mean", "16x64 sum"),
     "channel product": ("32x4x4 se8", "24x5x5 se8"),
-    "attention": ("16x16 att1", "32x32 att2"),
-    "norm": ("16x32 ln fc32", "16x48 ln", "16x32 rms fc32", "16x48 rms", "16x4x4 gn4"),
+    "table of a product": ("24x32 fc32 sig *0",),
+    "merged columns": ("3x32x32 c16k3s2 r", "3x32x32 c32k7s2 r"),
+    "softmax": ("16x16 att1", "32x32 att2"),
+    "layer norm": ("16x32 ln fc32", "16x32 fc32 +0 ln fc32", "16x48 ln"),
+    "RMS norm": ("16x32 rms fc32", "16x48 rms"),
+    "rotary embedding": ("16x128 fc128 rot8",),
     "copy": ("16x8x8 c16k1 &0 c16k1", "16x8x8 sh4 c16k1", "8x8x8 up2 c8k3"),
 }
 """Operators that other layers do the work of, or Gemmini's DMA: timed in both forms, never fitted to."""

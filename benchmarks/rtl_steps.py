@@ -10,8 +10,8 @@ the input) or multiply with it, `&I` its channels behind the others, `@I` produc
 of step I, `mp3`/`ap3` max and average pool (`s` stride, else the kernel's; `p` padding, which averages count;
 `e1` windows past the edge), `gap` global mean, `mean` and `sum` of a matrix's rows, `seK` squeeze-excite with
 K channels inside, `attK` attention of K heads with itself, `gnK` group norm, `upK` every pixel K times each
-way, `shK` channels shuffled, and `r`, `sig`, `gelu`, `softmax`, `ln`, `rms`: element-wise, or over the
-last axis.
+way, `shK` channels shuffled, `rotK` rotary embedding of K heads, and `r`, `sig`, `gelu`, `softmax`, `ln`,
+`rms`: element-wise, or over the last axis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_STEP = re.compile(r"(c|dw|fc|mp|ap|se|att|gn|up|sh|\+|\*|@|&)(\d+)((?:[ksdgpe]\d+)*)")
+_STEP = re.compile(r"(c|dw|fc|mp|ap|se|att|gn|up|sh|rot|\+|\*|@|&)(\d+)((?:[ksdgpe]\d+)*)")
 _ELEMENTWISE = {"r": "Relu", "sig": "Sigmoid", "gelu": "Gelu"}
 
 
@@ -121,7 +121,7 @@ class _Model:
             case "att":
                 self.attention(number)
             case "gn":
-                parameters = [self.constant(shape[1]), self.constant(shape[1])]
+                parameters = [self.constant(number), self.constant(number)]
                 self.node("GroupNormalization", [x, *parameters], shape, num_groups=number)
             case "up":
                 scales = self.floats(1, 1, number, number)
@@ -129,6 +129,8 @@ class _Model:
                 self.node("Resize", [x, "", scales], larger, mode="nearest")
             case "sh":
                 self.shuffle(number)
+            case "rot":
+                self.rotary(number)
 
     def whole(self, *values: int) -> str:
         """A constant of integers."""
@@ -194,6 +196,26 @@ class _Model:
         self.node("Sqrt", [self.outputs[-1][0]], row)
         self.node("Div", [x, self.outputs[-1][0]], shape)
         self.node("Mul", [self.outputs[-1][0], self.constant(shape[-1])], shape)
+
+    def rotary(self, heads: int) -> None:
+        x, (tokens, channels) = self.outputs[-1]
+        width = channels // heads
+        whole, half = (tokens, heads, width), (tokens, heads, width // 2)
+        angles = np.outer(np.arange(tokens), 100.0 ** (-np.arange(width // 2) / (width // 2)))[:, None]
+        angles = np.concatenate([angles, angles], axis=-1)
+        cosines, sines = (self._named(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
+        self.node("Reshape", [x, self.whole(*whole)], whole)
+        x = self.outputs[-1][0]
+        for first in (0, width // 2):
+            ends = self.whole(first), self.whole(first + width // 2), self.whole(2)
+            self.node("Slice", [x, *ends], half)
+        lower, upper = (name for name, _ in self.outputs[-2:])
+        self.node("Neg", [upper], half)
+        self.node("Concat", [self.outputs[-1][0], lower], whole, axis=2)
+        self.node("Mul", [self.outputs[-1][0], sines], whole)
+        self.node("Mul", [x, cosines], whole)
+        self.node("Add", [name for name, _ in self.outputs[-2:]], whole)
+        self.node("Reshape", [self.outputs[-1][0], self.whole(tokens, channels)], (tokens, channels))
 
     def shuffle(self, groups: int) -> None:
         x, (n, channels, *size) = self.outputs[-1]

@@ -25,5 +25,5 @@ def test_a_fit_sees_no_held_out_program(tmp_path: Path) -> None:
     write_rows(tmp_path / MEASURED.name, [apart, fitted])
     shutil.copy(MEASURED.with_name(SCHEDULES.name), tmp_path)
     for use, row in (("fitted", fitted), ("held-out", apart)):
-        found = samples(tmp_path / MEASURED.name, "gemmini-default", use)
+        found = samples(tmp_path / MEASURED.name, "gemmini-default", use, row.soc)
         assert [(sample.program, sample.cycles) for sample in found] == [(row.program, row.warm)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rtl import LIBRARY, MEASURED, converted, digest, read_rows
+from benchmarks.rtl import DEFAULT, FITTED_SOC, LIBRARY, MEASURED, OTHER_SOC, converted, digest, read_rows
 from benchmarks.rtl_networks import DECODER_STEP
 from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, recalled
 from fadiff.costmodel.target.target import load_target
@@ -33,7 +33,7 @@ def test_the_schedule_of_a_whole_network_is_read_back(tmp_path: Path) -> None:
     decisions = read_decisions(NETWORKS / SCHEDULES.name)
     rows = [row for row in read_rows(NETWORKS / MEASURED.name) if row.decision in decisions]
     assert {row.decision for row in rows} == set(decisions)
-    (row,) = (row for row in rows if row.program == DECODER_STEP)
+    (row,) = (row for row in rows if (row.soc, row.program) == (FITTED_SOC, DECODER_STEP))
     target = load_target(row.target)
     conversion, _ = converted(DECODER_STEP, target, tmp_path)
     assert digest(recalled(decisions[row.decision], conversion.graph, target)) == row.decision
@@ -44,10 +44,21 @@ def test_every_kept_schedule_was_measured() -> None:
     assert set(KEPT) == measured and len(ROWS) >= 50
 
 
+def test_a_program_has_one_default_form_on_an_soc() -> None:
+    for path in (MEASURED, NETWORKS / MEASURED.name):
+        rows = [row for row in read_rows(path) if row.form in (DEFAULT, LIBRARY)]
+        assert len({(row.soc, row.target, row.program, row.form) for row in rows}) == len(rows)
+        assert all((row.form == LIBRARY) == (row.decision == LIBRARY) for row in rows)
+
+
 def test_the_table_of_whole_networks_is_what_was_measured() -> None:
     page = Path(__file__).parents[2] / "docs" / "gemmini-h.md"
     found = re.findall(r"^\| ([a-z\d-]+) \|((?: [\d,]+ \|){4}) ([\d.]+) \|", page.read_text(), re.MULTILINE)
-    rows = {(row.program, row.decision == LIBRARY): row for row in read_rows(NETWORKS / MEASURED.name)}
+    rows = {
+        (row.program, row.decision == LIBRARY): row
+        for row in read_rows(NETWORKS / MEASURED.name)
+        if row.soc == FITTED_SOC
+    }
     assert found
     for network, cells, ratio in found:
         ours, library = rows[network, False], rows[network, True]
@@ -61,6 +72,6 @@ def test_the_table_of_realisations_is_what_was_measured() -> None:
     found = re.findall(
         r"^\| [\w ]+ \| `([^`]+)` \| ([\d,]+|-) \| ([\d,]+) \|", page.read_text(), re.MULTILINE
     )
-    rows = {(row.program, f"{row.warm:,}") for row in read_rows(MEASURED) if row.soc == "dualcore-small"}
+    rows = {(row.program, f"{row.warm:,}") for row in read_rows(MEASURED) if row.soc == OTHER_SOC}
     assert len(found) >= 9
     assert all({(name, cycles) for cycles in ones if cycles != "-"} <= rows for name, *ones in found)
