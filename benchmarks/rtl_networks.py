@@ -92,14 +92,14 @@ class _Block:
     def model(
         self, name: str, inputs: dict[str, tuple[int, ...]], outputs: dict[str, tuple[int, ...]]
     ) -> onnx.ModelProto:
-        infos = [
+        first, last = (
             [
                 helper.make_tensor_value_info(tensor, TensorProto.FLOAT, shape)
                 for tensor, shape in ends.items()
             ]
             for ends in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self.nodes, name, *infos, self.constants)
+        )
+        graph = helper.make_graph(self.nodes, name, first, last, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
