@@ -53,7 +53,14 @@ class Measurement(Record):
 
 
 def read_profile(
-    text: str, source: str, *, sha256: str | None, predicted: dict[str, float], total: float, unit: Unit
+    text: str,
+    source: str,
+    *,
+    sha256: str | None,
+    predicted: dict[str, float],
+    total: float,
+    unit: Unit,
+    program: str = "",
 ) -> Measurement:
     """The measurement in a console log; anything else in the log is passed over.
 
@@ -64,11 +71,13 @@ def read_profile(
         predicted: Predicted cycles of each layer, in the order of the firmware's layer table.
         total: Predicted cycles of the network.
         unit: What the machine counts.
+        program: Of several entries that one log has, the one that is called so; else the first is taken.
 
     Raises:
         MeasurementError: no table, half a table, or that of another program.
     """
-    header = _HEADER.search(text)
+    headers = list(_HEADER.finditer(text))
+    header = next((found for found in headers if found[1] == program), next(iter(headers), None))
     if header is None:
         raise MeasurementError(
             f"{source}: no line 'fadiff-profile': run the program that `make profile` builds, "

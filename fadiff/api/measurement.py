@@ -39,7 +39,7 @@ def measure(
     """Run a folder's firmware on hardware, and keep its cycles in measured.json and the report.
 
     Args:
-        folder: What `compile` made.
+        folder: What `compile` made; of several entries the folder of one.
         run: Command that runs the program `{elf}` and prints its console.
         log: A console log instead, kept before.
         elf: The program, built before with -DFADIFF_PROFILE; by default `make profile` builds it.
@@ -59,7 +59,7 @@ def measure(
         raise InputError("give either a command that runs {elf} (--run) or a console log (--log)")
     console = console or Console(verbosity=-1)
     output = OutputFolder(Path(folder))
-    document = output.document
+    document, memory = output.document, output.memory_map()
     if run is not None:
         program = Path(elf) if elf else _built(console, output, gemmini_root)
         ended, source = _console_of(console, run, program, timeout), run
@@ -73,6 +73,7 @@ def measure(
             predicted={layer.name: layer.cost.clock_cycles or 0.0 for layer in document.layers},
             total=document.totals.clock_cycles or 0.0,
             unit=unit,
+            program="" if memory is None else memory.model,
         )
     except MeasurementError as error:
         raise MeasurementError(f"{error}{ended.problem and f'; {ended.problem}'}") from error
@@ -93,7 +94,8 @@ def _built(console: Console, output: OutputFolder, gemmini_root: str | Path | No
     memory = output.memory_map()
     if memory is None:
         raise InputError(f"{output.firmware}: no firmware in it: give the --out folder of fadiff compile")
-    program = output.firmware / f"{memory.model}_profile.elf"
+    name = memory.model.removesuffix(f"_{output.entry}") if output.entry else memory.model
+    program = output.firmware / f"{name}_profile.elf"
     before = program.read_bytes() if program.is_file() else None
     console.note(f"building {program.name}")
     made = subprocess.run(

@@ -16,6 +16,7 @@ import pytest
 from onnx import numpy_helper
 
 import fadiff
+from fadiff.costmodel.schedule.measurement import MeasurementError
 from fadiff.emitters.gemmini import map_name
 from fadiff.emulator.build import build_firmware
 from fadiff.emulator.machine import Machine
@@ -146,6 +147,29 @@ def test_main_runs_all_entries(compiled: fadiff.EntriesResult) -> None:
         check=False,
     )
     assert "lm: all outputs agree in 5 calls of 2 entries" in done.stdout, done.stdout + done.stderr
+
+
+def test_each_entry_is_measured(compiled: fadiff.EntriesResult) -> None:
+    """One console has the tables of all, of the functional model's cycles."""
+    firmware = compiled.out / "firmware"
+    flags = "WARNINGS=-Wall -Wextra -Werror -DFADIFF_PROFILE"
+    command = ["make", "-s", "host", f"PYTHON={sys.executable}", flags]
+    subprocess.run(command, cwd=firmware, check=True, capture_output=True)
+    (program,) = firmware.glob("*.host")
+    console = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    program.unlink()
+    log = compiled.out.parent / "console.txt"
+    log.write_text(console)
+    found = {entry: fadiff.measure(compiled.out / entry, log=log) for entry in compiled.entries}
+    for entry, measurement in found.items():
+        layers = OutputFolder(compiled.out / entry).document.layers
+        assert [layer.name for layer in measurement.layers] == [layer.name for layer in layers]
+        assert all(layer.calls > 0 for layer in measurement.layers)
+        assert OutputFolder(compiled.out / entry).measurement.is_file()
+    assert found["prefill"].warm > found["decode"].warm > 0
+    log.write_text(console.replace("lm_decode", "other"))  # (a log without it has the first)
+    with pytest.raises(MeasurementError, match="lines are missing"):
+        fadiff.measure(compiled.out / "decode", log=log)
 
 
 def test_each_entry_has_its_own_schedule_and_report(compiled: fadiff.EntriesResult) -> None:
