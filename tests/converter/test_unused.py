@@ -10,6 +10,8 @@ import pytest
 from onnx import helper
 
 from fadiff.converter import UnsupportedError, convert
+from fadiff.converter.decompose.unused import pick_of
+from fadiff.converter.ir.program import program_of
 from tests.converter.oracle import compare, ints, model_of, session, weights
 
 HALVES = {
@@ -119,3 +121,16 @@ def test_values_of_unknown_shape_are_left_to_the_refusal(tmp_path: Path) -> None
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(UnsupportedError, match="NonZero"):
         convert(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("computed", ["start", "end", "axis", "step", None])
+def test_only_constant_bounds_say_what_a_slice_takes(computed: str | None) -> None:
+    bounds = {"start": 1, "end": 6, "axis": 1, "step": 2}
+    nodes = [helper.make_node("Slice", ["x", *bounds], ["y"])]
+    constants = {name: ints(number) for name, number in bounds.items() if name != computed}
+    model = model_of(nodes, {"x": (2, 8)}, {"y": (2, 3)}, constants)
+    if computed is not None:
+        model.graph.input.append(helper.make_tensor_value_info(computed, onnx.TensorProto.INT64, [1]))
+    program = program_of(model)
+    pick = pick_of(program, program.nodes[0], "x")
+    assert pick is None if computed else pick is not None and pick.indices == (("y", (1, 3, 5)),)
