@@ -11,7 +11,9 @@ from onnx import helper
 
 import fadiff
 from fadiff.converter import Conversion, convert
-from fadiff.converter.quantise.zeros import zero_and_scale
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.plan.plan import plan
+from fadiff.converter.quantise.zeros import prescribed, zero_and_scale
 from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
@@ -127,3 +129,18 @@ def test_the_device_computes_them(tmp_path: Path) -> None:
     predicted = fadiff.load(tmp_path / "out").predict({"x": _samples(900, 1)[0]["x"]})
     expected = session(_network()).run(None, _samples(900, 1)[0])[0]
     assert sqnr_db(expected, predicted["y"]) > 20
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+def test_rows_read_without_padding_keep_a_files_zero_point_where_a_relu_is_saturation(pads: int) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "a", "b"], ["c"], name="first"),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("Conv", ["r", "d"], ["y"], pads=[pads, pads], name="last"),
+    ]
+    constants = {"a": weights(0, 4, 3, 3), "b": weights(1, 4), "d": weights(2, 5, 4, 3)}
+    model = model_of(nodes, {"x": (1, 3, 9)}, {"y": (1, 5, 5 + 2 * pads)}, constants)
+    program = program_of(onnx.shape_inference.infer_shapes(model))
+    steps = plan(program, "int8")
+    kept = [prescribed(program, steps, "free", {"r": (zero, 0.5)}) for zero in (-128, -120)]
+    assert kept == [{} if pads else {"r": (-128, 0.5)}, {}]
