@@ -42,8 +42,11 @@ def taken_apart(schedule: Schedule) -> Schedule:
 def _may_come_apart(
     graph: Graph, group: FusionGroup, plan: Mapping[str, Member], between: Collection[str]
 ) -> bool:
-    """Whether every member runs once on all of its output, and what it hands over may stay as a whole."""
-    if group.in_scratchpad or group.in_accumulator:
+    """Whether every member runs once on all of its output, and what it hands over may stay as a whole.
+
+    Not where weights stay: a layer by itself keeps none.
+    """
+    if group.in_scratchpad or group.in_accumulator or group.resident_weights:
         return False
     hands_over = any(member.writes_inside and member.writes_outside for member in plan.values())
     stay = not hands_over and not any(obstacle_to_staying(graph, tensor) for tensor in between)
