@@ -32,7 +32,7 @@ from fadiff.emitters.gemmini.pipeline import (
 )
 from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from fadiff.emitters.gemmini.printer import CPrinter
-from fadiff.emitters.gemmini.row_members import RowPrinter
+from fadiff.emitters.gemmini.row_members import Interval, RowPrinter
 from fadiff.emitters.gemmini.tile_intervals import TileIntervals
 
 _G, _K, _N, _P, _Q = range(5)
@@ -368,21 +368,27 @@ class GroupPrinter:
         lines, columns = self.intervals.of(own, _P), self.intervals.of(own, _Q)
         with self._images(own) as image:
 
-            def pixel(tensor: str, column: Expr) -> str:
-                return self._pixel(tensor, (image, "p", column), own, producers[tensor])[0]
+            def pixel(tensor: str, line: Expr, column: Expr) -> str:
+                return self._pixel(tensor, (image, line, column), own, producers[tensor])[0]
 
-            channels = box_channels(self.graph, member)
-            at_read, at_written = (self._box(t, of, member.size) for t, of in producers.items())
-            pitches = at_read.strides[2], at_written.strides[2]
+            boxes = [self._box(tensor, producer, member.size) for tensor, producer in producers.items()]
+            (_, *of_read), (_, *of_written) = (box.strides for box in boxes)
+            by_line, by_pixel = zip(of_read, of_written, strict=True)
             start, end = lines.start, lines.end
             if self._parts > 1:
                 count = sub(lines.end, lines.start)
                 start, end = (
                     add(lines.start, div(mul(count, at), self._parts)) for at in ("part", "(part + 1)")
                 )
-            with c.block(f"for (int32_t p = {bare(start)}; p < {bare(end)}; p++)"):
-                printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels, pitches)
-                printer.print(pixel, image, columns.start, columns.end)
+            printer = RowPrinter(
+                c, self.graph, self.plan.memory, layer, box_channels(self.graph, member), pixel
+            )
+            printer.print(
+                image,
+                Interval(start, end, by_line),
+                Interval(columns.start, columns.end, by_pixel),
+                adjoin=not any(box.ring for box in boxes),
+            )
 
     def _box(self, tensor: str, producer: int | None, size: Size) -> Box:
         """How a tensor lies in the box of member `producer`, or in memory."""

@@ -44,7 +44,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_cut_model_computes_the_same_numbers(detector: Path) -> None:
     cut = Cut(("r1",), ("boxes", "pooled"))
-    model, _ = load_model(detector, {"batch": 1}, cut)
+    model, _, _ = load_model(detector, {"batch": 1}, cut)
     assert [v.name for v in model.graph.input] == ["r1"]
     assert {tensor.name for tensor in model.graph.initializer} == {"w2", "w4"}
     whole = onnx.load(detector)
@@ -130,7 +130,7 @@ def test_values_that_a_branch_reads_are_kept(tmp_path: Path) -> None:
     constants = {"w": weights(0, 8, 4), "flag": np.array(False)}
     path = tmp_path / "if.onnx"
     onnx.save(model_of(nodes, {"x": (1, 8)}, {"c": None}, constants), path)
-    model, _ = load_model(path, {}, Cut(outputs=("b",)))
+    model, _, _ = load_model(path, {}, Cut(outputs=("b",)))
     assert [node.name for node in model.graph.node] == ["fc", "choice"]
 
 

@@ -82,7 +82,7 @@ def test_integers_are_those_of_the_model_in_memory(quantised: Path, request: pyt
     samples = [{"ids": np.array([i, 2 * i, 39 - i])} for i in range(4)]
     whole = convert(quantised, calibration=samples)
     request.getfixturevalue("in_place")
-    model, weights = load_model(quantised, {})
+    model, weights, _ = load_model(quantised, {})
     assert set(weights) == {"table", "w_f", "c_f", "u_f"}
     assert all(place.file == quantised for place in weights.places.values())
     assert not {"w", "c", "u", "table"} & {tensor.name for tensor in model.graph.initializer}

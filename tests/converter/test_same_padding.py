@@ -23,7 +23,7 @@ W = weights(1, 4, 3, 3, 2)
 def run(path: Path, node: onnx.NodeProto) -> np.ndarray:
     """What ONNX Runtime makes of X with the model as we normalise it."""
     onnx.save(model_of([node], {"x": X.shape}, {"y": None}, {"w": W}), path)
-    model, _ = load_model(path, {})
+    model, _, _ = load_model(path, {})
     (found,) = open_session(normalise(str(path), model)).run(None, {"x": X})
     return np.asarray(found)
 

@@ -53,7 +53,7 @@ def test_repeated_blocks_are_a_network(blocks: Path) -> None:
 
 @pytest.mark.usefixtures("everything_is_large")
 def test_weights_stay_in_their_file(blocks: Path) -> None:
-    model, weights = load_model(blocks, {})
+    model, weights, _ = load_model(blocks, {})
     assert len(weights) == 2 * 6
     assert all(place.file == blocks.parent / "gpt3.onnx.data" for place in weights.places.values())
     assert sum(len(tensor.raw_data) for tensor in model.graph.initializer) < blocks.stat().st_size
@@ -105,7 +105,7 @@ def test_weights_in_the_model_file_move_to_a_temporary_one(
     path = tmp_path / "inline.onnx"
     onnx.save(onnx.load(blocks), path)
     request.getfixturevalue("everything_is_large")
-    model, weights = load_model(path, {})
+    model, weights, _ = load_model(path, {})
     assert len(weights) == 2 * 6 and not any(t.name in weights for t in model.graph.initializer)
     whole = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(blocks).graph.initializer}
     for name, array in weights.items():
