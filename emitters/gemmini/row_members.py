@@ -47,7 +47,7 @@ class RowPrinter:
     def print(self, image: Expr, lines: Interval, columns: Interval, *, adjoin: bool) -> None:
         """Some columns of some lines of an image; `adjoin`: a line does not begin anew in a ring.
 
-        In one call where that can be: beginning one takes a Rocket core 220 cycles (RTL).
+        In one call where that can be: beginning one takes a Rocket core 200 to 300 cycles (RTL).
         """
         axes = self._axes(lines, columns)
         in_order = isinstance(self.layer.operator, StridedOperator) or (not axes[1:] and self._adjoin(axes))
