@@ -52,7 +52,7 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
     pin_known(path, model, dims)
     unbound: dict[str, str] = {}
     """Names to bind, and where each was first seen."""
-    for value in _inputs(model):
+    for value in graph_inputs(model):
         _check_tensor(path, value)
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if name := _name(dim):
@@ -73,7 +73,7 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
 def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     """Inputs that `dims` names, and those to which it gives no elements, become constants."""
     chosen = {name for name in dims if name not in _named(model)}
-    for value in _inputs(model):
+    for value in graph_inputs(model):
         sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in _sizes(value)]
         is_empty = 0 in sizes and 0 in dims.values() and -1 not in sizes
         if not _can_be_bound(value) or -1 in sizes or not (value.name in chosen or is_empty):
@@ -133,18 +133,19 @@ def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> 
 
 def dimension_names(model: onnx.ModelProto) -> set[str]:
     """All that `--dim` may name: dimensions, their places, inputs that it may fill."""
-    values = _inputs(model)
+    values = graph_inputs(model)
     places = {f"{v.name}.{i}" for v in values for i in range(len(v.type.tensor_type.shape.dim))}
     return _named(model) | places | {value.name for value in values if _can_be_bound(value)}
 
 
 def _named(model: onnx.ModelProto) -> set[str]:
-    dimensions = [dim for value in _inputs(model) for dim in value.type.tensor_type.shape.dim]
+    dimensions = [dim for value in graph_inputs(model) for dim in value.type.tensor_type.shape.dim]
     named = {name for dim in dimensions if (name := _name(dim))}
     return named | {part for name in named for part in _parts(name)}
 
 
-def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """What a caller gives: inputs that are no initializers."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 

@@ -21,7 +21,7 @@ from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.ir.states import State
 from fadiff.converter.read.control_flow import flatten_control_flow
-from fadiff.converter.read.dimensions import dimension_names, pin_known
+from fadiff.converter.read.dimensions import dimension_names, graph_inputs, pin_known
 from fadiff.converter.read.fold import constant_sizes, fold_constants
 from fadiff.converter.read.runtime import explaining, open_session
 from fadiff.converter.read.validate import without_large_constants
@@ -203,9 +203,9 @@ def _ints(graph: onnx.GraphProto, fresh: FreshNames, values: Sequence[int]) -> s
 def _compare(path: Path, grown: onnx.ModelProto, fixed: onnx.ModelProto, position: str, seen: int) -> None:
     """Raises ModelError where a run behind `seen` rows has other outputs than the file."""
     states = {cache.past.name for cache in _growing(grown)}
-    shapes = {value.name: _shape(value) for value in _inputs(fixed)}
+    shapes = {value.name: _shape(value) for value in graph_inputs(fixed)}
     given: dict[str, np.ndarray] = {}
-    for value in _inputs(grown):
+    for value in graph_inputs(grown):
         kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         generator = np.random.default_rng(len(given))
         drawn: np.ndarray
@@ -232,11 +232,6 @@ def _compare(path: Path, grown: onnx.ModelProto, fixed: onnx.ModelProto, positio
                 f"{path}: --context: with caches of fixed size {name} is another: the file looks at all "
                 "of its past, or uses its length for something else than positions; export a static cache"
             )
-
-
-def _inputs(model: onnx.ModelProto) -> list[ValueInfoProto]:
-    constants = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in constants]
 
 
 def _shape(value: ValueInfoProto) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import FLOATS, Program
 from fadiff.converter.printable import printable
+from fadiff.converter.read.dimensions import graph_inputs
 from fadiff.converter.read.inputs import Samples, Spans
 
 InputType = Literal["int8", "uint8", "int32", "float32"]
@@ -39,12 +40,7 @@ def input_types(file: str, model: onnx.ModelProto, wanted: InputTypes) -> dict[s
     Raises:
         ModelError: there is no such float input; or all of several are to be whole numbers.
     """
-    constants = {tensor.name for tensor in model.graph.initializer}
-    floats = [
-        value.name
-        for value in model.graph.input
-        if value.name not in constants and value.type.tensor_type.elem_type in FLOATS
-    ]
+    floats = [value.name for value in graph_inputs(model) if value.type.tensor_type.elem_type in FLOATS]
     if isinstance(wanted, str):
         if wanted == "int32" and len(floats) > 1:
             names = ", ".join(map(printable, floats))

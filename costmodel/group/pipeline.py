@@ -77,19 +77,25 @@ def rounds(graph: Graph, group: FusionGroup) -> tuple[tuple[Turn, ...], ...]:
     return tuple(map(tuple, found))
 
 
+def loop_tiles(
+    graph: Graph, plan: Mapping[str, Member], mappings: Mapping[str, LayerMapping], name: str
+) -> int:
+    """How many calls of a loop unit run a member in a group tile, at most; 1 where none does."""
+    mapping = mappings.get(name)
+    if mapping is None or mapping.issue not in LOOPS:
+        return 1
+    layer = graph.by_name[name]
+    assert isinstance(layer, TensorCoreLayer)
+    bounds = Dims(*bounds_of(shape_of(layer), plan[name].computed))
+    return math.prod(mapping.trips("L3", bounds))
+
+
 def parts(
     graph: Graph, plan: Mapping[str, Member], mappings: Mapping[str, LayerMapping], turn: Turn
 ) -> dict[str, int]:
     """In how many parts the core computes each member of a turn, between tiles of what Gemmini is given: of
     whole lines and `LEAST_ELEMENTS`.  One: when Gemmini has been given all."""
-    mapping = mappings.get(turn.issued)
-    tiles = 1
-    if mapping is not None and mapping.issue in LOOPS:
-        layer = graph.by_name[turn.issued]
-        assert isinstance(layer, TensorCoreLayer)
-        bounds = Dims(*bounds_of(shape_of(layer), plan[turn.issued].computed))
-        tiles = math.prod(mapping.trips("L3", bounds))
-    found = {}
+    tiles, found = loop_tiles(graph, plan, mappings, turn.issued), {}
     for name in turn.computed:
         of_axes, size = [max(extents(axis)) for axis in plan[name].computed], math.prod(plan[name].size)
         elements = math.prod(of_axes) * (graph.tensors[graph.by_name[name].outputs[0]].size // size)

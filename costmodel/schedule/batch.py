@@ -80,11 +80,10 @@ class ColumnWork:
 
     def costs(self, placement: Placement) -> ColumnCosts:
         """Cost of every mapping as it is issued, its operands there."""
-        found = None
+        found, c = None, clock_of(self.target)
         for index, work in self._by_order:
             q = work.quantities(resident=placement.weights_are_resident)
             energy = picojoules(memory_bytes(q, self.target, "hw", placement), q.macs, self.target)
-            c = clock_of(self.target)
             cycles = np.rint(layer_cycles(work.counts(placement, self.columns.issue), c))
             costs = energy, cycles, q.spills > 0
             if found is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -11,7 +10,7 @@ from fadiff.converter.ir.host import Add
 from fadiff.costmodel.group.additions import run_elements
 from fadiff.costmodel.group.fusion import Member, stored_as
 from fadiff.costmodel.group.group_tile import Size
-from fadiff.costmodel.group.pipeline import pipeline_axis, rounds
+from fadiff.costmodel.group.pipeline import loop_tiles, pipeline_axis, rounds
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.group.tile_buffer import box_channels
 from fadiff.costmodel.schedule.schedule import GroupTile
@@ -99,8 +98,8 @@ class GroupPrinter:
                 found.append(Lines(name, function, self.group.parts[name], tensors))
                 print_lines(self.c, self.graph, self.group, declared, found[-1], printed)
             if found:
-                plan = self.plan.layers[turn.issued]
-                tiles = math.prod(plan.form.mapping.trips("L3", plan.nest.full))
+                mappings = self.plan.schedule.mappings
+                tiles = loop_tiles(self.graph, self.group.members, mappings, turn.issued)
                 self.beside[turn.issued] = LinesBeside(tuple(found), self.index[turn.issued], tiles)
 
     def print(self) -> None:

@@ -123,11 +123,8 @@ def print_pipeline(
         for turns in rounds(graph, group.group):
             c.call("wait_for_gemmini")
             for turn in turns:
-                between = (
-                    {lines.member: lines for lines in beside[turn.issued].lines}
-                    if turn.issued in beside
-                    else {}
-                )
+                found = beside[turn.issued].lines if turn.issued in beside else ()
+                between = {lines.member: lines for lines in found}
                 for lines in between.values():
                     c.line(f"int32_t {lines.done} = 0;")
                 for name in (turn.issued, *turn.computed):
