@@ -10,6 +10,7 @@ import onnx
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import AxisScales, ElementType, Graph
 from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, is_a
+from fadiff.converter.ir.operators import written_positions
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.states import State
 from fadiff.converter.ir.strided import dense
@@ -138,10 +139,29 @@ def _lower_folded(lowering: Lowering, step: Step) -> None:
 
 
 def _input_order(program: Program, value: str) -> tuple[int, ...]:
-    """The axes of an input in storage order."""
+    """The axes of an input in storage order.
+
+    Rows of a cache are outermost: new ones adjoin, and the first of them are the beginning of its memory.
+    """
     rank = len(program.shapes[value])
+    rows = _rows_axis(program, value) if any(state.input == value for state in program.states) else None
+    if rows is not None:
+        return (rows, *(axis for axis in range(rank) if axis != rows))
     is_image = rank in (3, 4) and _is_image(program, value)
     return (0, *range(2, rank), 1) if is_image else tuple(range(rank))
+
+
+def _rows_axis(program: Program, value: str) -> int | None:
+    """The axis of a value along which rows are written at positions, if any are."""
+    for node in program.consumers(value):
+        if is_a(node, Kind.TRANSPOSE):
+            turned = _rows_axis(program, node.outputs[0])
+            if turned is not None:
+                return int(node.attributes.get("perm", range(len(program.shapes[value]))[::-1])[turned])
+        elif is_a(node, Kind.SCATTER) and node.inputs[0] == value:
+            written = written_positions(program, node)
+            return None if written is None else written[1]
+    return None
 
 
 def _is_image(program: Program, value: str) -> bool:

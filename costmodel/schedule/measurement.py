@@ -71,18 +71,20 @@ def read_profile(
         predicted: Predicted cycles of each layer, in the order of the firmware's layer table.
         total: Predicted cycles of the network.
         unit: What the machine counts.
-        program: Of several entries that one log has, the one that is called so; else the first is taken.
+        program: Of several entries that one log has, the one that is called so.
 
     Raises:
         MeasurementError: no table, half a table, or that of another program.
     """
     headers = list(_HEADER.finditer(text))
-    header = next((found for found in headers if found[1] == program), next(iter(headers), None))
-    if header is None:
+    if len(headers) > 1:
+        headers = [found for found in headers if found[1] == program]
+    if not headers:
         raise MeasurementError(
-            f"{source}: no line 'fadiff-profile': run the program that `make profile` builds, "
-            "and keep all that it prints"
+            f"{source}: no line 'fadiff-profile' of {program or 'a program'}: run the program that "
+            "`make profile` builds, and keep all that it prints"
         )
+    header = headers[0]
     if sha256 and header[2] not in (sha256, "unknown"):
         raise MeasurementError(
             f"{source}: the program is that of another model ({header[1]}): run this folder's"

@@ -138,6 +138,18 @@ def test_weights_are_there_once_and_states_have_one_scale(compiled: fadiff.Entri
     assert f"LM_ARENA_BYTES {max(a['bytes'] for a in arenas)}" in (firmware / "lm.h").read_text()
 
 
+def test_rows_of_a_cache_are_outermost(compiled: fadiff.EntriesResult) -> None:
+    """New rows adjoin, as the product before has written them: nothing is copied between the two."""
+    document = compiled.entries["prefill"].document
+    (written,) = (
+        layer for layer in document.layers if layer.op == "scatter" and layer.inputs[0] == "past_key"
+    )
+    (writer,) = (layer for layer in document.layers if written.inputs[2] in layer.outputs)
+    assert writer.op == "gemm"
+    memory_map = json.loads((compiled.out / "firmware" / map_name("prefill")).read_text())
+    assert memory_map["tensors"][written.inputs[0]]["shape"] == [TOKENS, 1, 2, 8]
+
+
 def test_main_runs_all_entries(compiled: fadiff.EntriesResult) -> None:
     done = subprocess.run(
         ["make", "-s", "check", f"PYTHON={sys.executable}"],
@@ -167,8 +179,8 @@ def test_each_entry_is_measured(compiled: fadiff.EntriesResult) -> None:
         assert all(layer.calls > 0 for layer in measurement.layers)
         assert OutputFolder(compiled.out / entry).measurement.is_file()
     assert found["prefill"].warm > found["decode"].warm > 0
-    log.write_text(console.replace("lm_decode", "other"))  # (a log without it has the first)
-    with pytest.raises(MeasurementError, match="lines are missing"):
+    log.write_text(console.replace("lm_decode", "other"))
+    with pytest.raises(MeasurementError, match="no line 'fadiff-profile' of lm_decode"):
         fadiff.measure(compiled.out / "decode", log=log)
 
 
