@@ -1,21 +1,54 @@
 """Operators that are written as other operators before anything is planned.
 
 Unlike the definitions that ONNX ships (converter/lower/functions.py) these need static shapes and
-constants, so they follow constant folding, which then runs again.
+constants, so they follow constant folding, which then runs again.  Every page ends with the records of its
+operators (`DECOMPOSITIONS`).
 """
 
 from __future__ import annotations
 
 import onnx
 
-from fadiff.converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
-from fadiff.converter.decompose.nodes import Nodes
-from fadiff.converter.decompose.table import DECOMPOSITIONS, find, reason
+from fadiff.converter.decompose import (
+    integers,
+    norms,
+    picking,
+    products,
+    recurrent,
+    softmax,
+    windows,
+)
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
+from fadiff.converter.decompose.softmax import blank, blank_out, find_blanks, find_guards, find_masks, guard
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.inputs import Samples
 
-__all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
+_PAGES = (integers, norms, picking, products, recurrent, softmax, windows)
+DECOMPOSITIONS: tuple[Decomposition, ...] = tuple(record for page in _PAGES for record in page.DECOMPOSITIONS)
+"""Of several for one operator the first that applies counts."""
+
+
+def find(program: Program, node: Node) -> Decomposition | None:
+    """The record that writes a node as others, None where there is none or a constraint is broken."""
+    fits = (e for e in _entries(node) if reason(program, node) is None and e.applies(program, node))
+    return next((e for e in fits if all(c(program, node) is None for c in e.constraints)), None)
+
+
+def reason(program: Program, node: Node) -> str | None:
+    """Why a node that has records is not written as others; None when it is (or has none)."""
+    entries = _entries(node)
+    unknown = next((v for v in node.inputs if entries and v and v not in program.shapes), None)
+    if unknown is not None:
+        return f"the shape of {unknown} is not static"
+    fits = [entry for entry in entries if entry.applies(program, node)]
+    return next(
+        (why for e in fits or entries for c in e.constraints if (why := c(program, node)) is not None), None
+    )
+
+
+def _entries(node: Node) -> tuple[Decomposition, ...]:
+    return tuple(entry for entry in DECOMPOSITIONS if entry.op == node.op and node.domain == "")
 
 
 def decompose(

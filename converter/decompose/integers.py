@@ -1,13 +1,48 @@
-"""Operators of one integer as operators of two, OneHot and Hardmax as comparisons."""
+"""Operators of one integer as operators of two, OneHot and Hardmax as comparisons, what shapes tell alone."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
+from onnx import TensorProto, helper
 
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
+
+
+def shape_of(nodes: Nodes, program: Program, node: Node) -> None:
+    """Shape (from start to end) and Size as constants."""
+    shape = program.shapes[node.inputs[0]]
+    if node.op == "Size":
+        nodes.give(nodes.constant(np.int64(math.prod(shape))), node.outputs[0])
+        return
+    part = slice(node.attributes.get("start", 0), node.attributes.get("end"))
+    nodes.give(nodes.ints(shape[part]), node.outputs[0])
+
+
+def eye(nodes: Nodes, program: Program, node: Node) -> None:
+    """EyeLike as a constant."""
+    rows, columns = program.shapes[node.inputs[0]]
+    kind = int(node.attributes.get("dtype", program.types.get(node.inputs[0], TensorProto.FLOAT)))
+    matrix = np.eye(rows, columns, int(node.attributes.get("k", 0)))
+    nodes.give(nodes.constant(matrix.astype(helper.tensor_dtype_to_np_dtype(kind))), node.outputs[0])
+
+
+def has_empty_operands(program: Program, node: Node) -> bool:
+    """Some operands have no elements, others have some."""
+    sizes = [math.prod(program.shapes.get(v, (1,))) for v in node.inputs]
+    return 0 in sizes and any(sizes)
+
+
+def without_empty(nodes: Nodes, program: Program, node: Node) -> None:
+    """Concat of the values that have elements."""
+    values = [v for v in node.inputs if math.prod(program.shapes[v])]
+    nodes.give(
+        nodes.op("Concat", *values, **node.attributes) if len(values) > 1 else values[0], node.outputs[0]
+    )
 
 
 def on_integers(program: Program, node: Node) -> bool:
@@ -117,3 +152,18 @@ def summed(nodes: Nodes, x: str, axis: int, size: int) -> str:
         x = nodes.op("Add", nodes.slice(x, axis, 0, half), nodes.slice(x, axis, half, 2 * half))
         size = half
     return nodes.op("Add", x, rest) if rest else x
+
+
+DECOMPOSITIONS = (
+    Decomposition("Concat", without_empty, applies=has_empty_operands),
+    Decomposition("EyeLike", eye),
+    Decomposition("Shape", shape_of),
+    Decomposition("Size", shape_of),
+    Decomposition("Abs", magnitude, applies=on_integers),
+    Decomposition("BitwiseNot", inverted, (signed_or_16_bits,), applies=on_integers),
+    Decomposition("Clip", clipped, applies=on_integers),
+    Decomposition("Hardmax", hardmax, (one_axis,)),
+    Decomposition("Neg", negated, applies=on_integers),
+    Decomposition("OneHot", one_hot, (constant_depth,)),
+    Decomposition("ReduceSum", total, applies=on_integers_of_known_axes),
+)

@@ -1,14 +1,16 @@
-"""Nodes: the primitive operators that one node is replaced by, as they are written down."""
+"""Decomposition: an operator that is written as others; Nodes: these, as they are written down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir
 
 from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.program import Node, Program
 
 _AXES_AS_INPUT = {"ReduceSum": 13}
 _OTHER_REDUCTIONS = 18
@@ -90,3 +92,25 @@ class Nodes:
         if self.opset >= _AXES_AS_INPUT.get(op, _OTHER_REDUCTIONS):
             return self.op(op, value, self.ints(axes), keepdims=1)
         return self.op(op, value, axes=list(axes), keepdims=1)
+
+
+Constraint = Callable[[Program, Node], str | None]
+"""Why a node is not written as others; None: it is."""
+
+
+def always(program: Program, node: Node) -> bool:
+    """Always."""
+    return True
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """One operator that is written as others where it `applies` and the constraints hold.
+
+    The docstrings of both are the rules in docs/SUPPORTED_OPS.md.
+    """
+
+    op: str
+    write: Callable[[Nodes, Program, Node], None]
+    constraints: tuple[Constraint, ...] = ()
+    applies: Callable[[Program, Node], bool] = always

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
@@ -182,3 +182,19 @@ def _sum(nodes: Nodes, node: Node) -> str:
     for other in others:
         partial = nodes.op("Add", partial, other)
     return partial
+
+
+DECOMPOSITIONS = (
+    Decomposition("GlobalLpPool", lp_pool, (two_axes,)),
+    Decomposition("GroupNormalization", group_normalization, (constant_affine,)),
+    Decomposition("LRN", local_response, (two_axes,)),
+    Decomposition("LpNormalization", lp_normalization, (first_or_second_norm,)),
+    Decomposition("LpPool", lp_pool, (undilated,)),
+    Decomposition("Mean", mean, applies=several_inputs),
+    Decomposition("MeanVarianceNormalization", mean_variance),
+    *(
+        Decomposition(f"Reduce{name}", reduction, (floats_over_known_axes,))
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    ),
+    Decomposition("Sum", total, applies=more_than_two_inputs),
+)

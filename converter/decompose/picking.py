@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.program import Node, Program
 
 _MOST_PICKS = 32
@@ -257,3 +257,20 @@ def triangle(nodes: Nodes, program: Program, node: Node) -> None:
     flat = nodes.reshape(node.inputs[0], (-1,))
     both = nodes.op("Concat", flat, nodes.constant(np.zeros(1, dtype)), axis=0)
     _picked(nodes, both, numbers, node.outputs[0])
+
+
+_AT_PLACES = (constant_indices, no_reduction)
+DECOMPOSITIONS = (
+    Decomposition("Compress", compress, (constant_indices,)),
+    Decomposition("GatherElements", gather_elements, applies=at_constant_places),
+    Decomposition("GatherElements", gather_computed_elements),
+    Decomposition("GatherND", gather_nd, applies=at_constant_places),
+    Decomposition("GatherND", gather_computed_nd),
+    Decomposition("ReverseSequence", reverse_sequence, (constant_indices,)),
+    Decomposition("Scatter", scatter_elements, _AT_PLACES),
+    Decomposition("ScatterElements", scatter_elements, _AT_PLACES, applies=at_constant_places),
+    Decomposition("ScatterND", scatter_nd, _AT_PLACES, applies=at_constant_places),
+    Decomposition("TensorScatter", tensor_scatter, (one_sequence,)),
+    Decomposition("TopK", top_k, (few_picks,)),
+    Decomposition("Trilu", triangle, (constant_diagonal,)),
+)

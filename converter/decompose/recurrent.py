@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.program import Node, Program
 
 _MOST_STEPS = 4096
@@ -229,3 +229,8 @@ def _rnn(nodes: Nodes, node: Node, cell: _Cell, now: str, h: str, _: str, recurr
 
 
 _STEPS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+
+
+DECOMPOSITIONS = tuple(
+    Decomposition(op, unroll, (constant_weights, few_steps, whole_sequences, plain_cell)) for op in _STEPS
+)

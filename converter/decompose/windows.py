@@ -1,9 +1,10 @@
-"""Convolutions and pools over three spatial axes (video) as ones over two.
+"""Windows that the array and the core do not have: over three spatial axes, and max pools behind a Pad.
 
 The frames that an output frame reads lie side by side as channels: [N, C, D, H, W] becomes
 [N D', C kd, H, W], and one convolution of images sums over all of them.  A kernel of one pixel (the second
 factor of (2+1)d convolutions) reaches over frames only: frames and pixels are its two axes then, and nothing
-is copied.  Windows of pools are boxes: pixels first, then frames.
+is copied.  Windows of pools are boxes: pixels first, then frames.  Padding with the lowest number before a
+maximum is the pool's own.
 """
 
 from __future__ import annotations
@@ -13,9 +14,49 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Decomposition, Nodes
+from fadiff.converter.ir.operators import padding
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.window import pads_of
+from fadiff.converter.plan.plan import BLANK
+
+
+def behind_lowest(program: Program, node: Node) -> bool:
+    """The image is padded with -1e4 or less: the pool pads."""
+    return _joined_pads(program, node) is not None
+
+
+def max_pool(nodes: Nodes, program: Program, node: Node) -> None:
+    """The pool of what was padded, with the pads of both."""
+    pads = _joined_pads(program, node)
+    assert pads is not None
+    pad = program.producer[node.inputs[0]]
+    kept = {key: value for key, value in node.attributes.items() if key not in ("auto_pad", "pads")}
+    pooled = nodes.ops("MaxPool", len(node.outputs), pad.inputs[0], pads=pads, **kept)
+    for value, output in zip(pooled, node.outputs, strict=True):
+        nodes.give(value, output)
+
+
+def _joined_pads(program: Program, node: Node) -> list[int] | None:
+    """Pads of a max pool that takes those of the Pad before it, too, where a pool can have them."""
+    pad = program.producer.get(node.inputs[0])
+    constant = pad is not None and pad.op == "Pad" and pad.attributes.get("mode", "constant") == "constant"
+    found = padding(program, pad) if pad is not None and constant else None
+    if found is None or found[2] > BLANK or len([v for v in node.outputs if v]) > 1:
+        return None
+    begin, end, _ = found
+    kernel = node.attributes["kernel_shape"]
+    spatial = len(kernel)
+    own = node.attributes.get("pads", (0,) * (2 * spatial))
+    if node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attributes.get(
+        "ceil_mode"
+    ):
+        return None
+    if any((*begin[:2], *end[:2])) or min(*begin, *end) < 0:
+        return None
+    pads = [a + b for a, b in zip((*begin[2:], *end[2:]), own, strict=True)]
+    return pads if all(p < k for p, k in zip(pads, (*kernel, *kernel), strict=True)) else None
+
 
 _PADS_BY_INPUT = 11
 
@@ -117,3 +158,13 @@ def _padded(nodes: Nodes, value: str, before: int, behind: int) -> str:
     if nodes.opset < _PADS_BY_INPUT:
         return nodes.op("Pad", value, pads=pads)
     return nodes.op("Pad", value, nodes.ints(pads))
+
+
+DECOMPOSITIONS = (
+    Decomposition("MaxPool", max_pool, applies=behind_lowest),
+    Decomposition("AveragePool", pool, applies=is_volume),
+    Decomposition("Conv", convolution, (constant_kernel,), applies=is_volume),
+    Decomposition("GlobalAveragePool", global_pool, applies=is_volume),
+    Decomposition("GlobalMaxPool", global_pool, applies=is_volume),
+    Decomposition("MaxPool", pool, (no_indices,), applies=is_volume),
+)
