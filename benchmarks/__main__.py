@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.names import did_you_mean
 from fadiff.errors import BAD_INPUT, is_bad_input, one_line
 
 BENCHMARKS = {

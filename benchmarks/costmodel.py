@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.command import add_out, command
 from benchmarks.figure import figure
-from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.group.nodes import Edge, Node
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.mapping import Mapping

@@ -32,7 +32,7 @@ from scipy.stats import spearmanr
 from benchmarks.command import add_out, command
 from benchmarks.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
 from benchmarks.figure import figure
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import Window

@@ -5,7 +5,7 @@ A mapping is written outermost level and outermost loop first, `X` marks a spati
     L3[WIO] C8 Q7 K16 - L2[WI] N1 K4X - L1[O] K2 C4 P7 C16X - L0[W] P8
 
 Letters are Timeloop's, where P and R run along the *width* of the image; ours run along the height
-(fadiff.converter.ir.dims).  Reading swaps them: P <-> Q, R <-> S.  Counts do not depend on the names, array
+(fadiff.converter.ir.loops).  Reading swaps them: P <-> Q, R <-> S.  Counts do not depend on the names, array
 rows do: pixels of one output row stream through the array together.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping as MappingABC
 from pathlib import Path
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import Window

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.command import add_out, check_known, command, listed
 from benchmarks.networks import network
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.nests.count import Floats
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.costmodel.nests.workload import Workload

@@ -6,7 +6,7 @@ share that was killed; exits 1 below --least.
 
 python -m benchmarks mutants converter/quantise --tests tests/converter
 python -m benchmarks mutants costmodel/nests costmodel/count --tests tests/costmodel --count 16
-python -m benchmarks mutants converter/lower/pool.py --tests tests/converter/test_operators.py --seed 3
+python -m benchmarks mutants converter/lower/images.py --tests tests/converter/test_operators.py --seed 3
 """
 
 from __future__ import annotations

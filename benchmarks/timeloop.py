@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
 from benchmarks.command import add_out, command
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import DATA_SPACES, OPERANDS, FanOut, Machine, Memory
 from fadiff.costmodel.nests.mapping import Mappings

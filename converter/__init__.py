@@ -19,7 +19,7 @@ from fadiff.converter.errors import ModelError, Unsupported, UnsupportedError
 if TYPE_CHECKING:
     from fadiff.converter.check.reference import integer_reference
     from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-    from fadiff.converter.ir.states import State
+    from fadiff.converter.ir.recurrence import State
     from fadiff.converter.pipeline import Conversion, convert
     from fadiff.converter.read.cut import Cut
 
@@ -46,7 +46,7 @@ _LAZY = {
     "Conversion": "fadiff.converter.pipeline",
     "Cut": "fadiff.converter.read.cut",
     "convert": "fadiff.converter.pipeline",
-    "State": "fadiff.converter.ir.states",
+    "State": "fadiff.converter.ir.recurrence",
     "integer_reference": "fadiff.converter.check.reference",
     **dict.fromkeys(("Graph", "HostLayer", "Tensor", "TensorCoreLayer", "View"), "fadiff.converter.ir.graph"),
 }

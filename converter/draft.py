@@ -17,7 +17,7 @@ from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
-from fadiff.converter.plan.moved import moves_behind
+from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.plan.plan import Step, plan
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs

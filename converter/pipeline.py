@@ -13,18 +13,18 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 import onnx
 
+from fadiff.converter.cuts import way_out
 from fadiff.converter.dequantise.strip import is_quantised
 from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
 from fadiff.converter.ir.program import Program, program_of
-from fadiff.converter.ir.states import State
-from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.ir.weight_file import WeightFile, with_weights
+from fadiff.converter.ir.recurrence import State
+from fadiff.converter.ir.stored import StoredWeights, WeightFile, with_weights
 from fadiff.converter.lower import lower
+from fadiff.converter.names import printable
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.printable import printable
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
 from fadiff.converter.quantise.doubts import doubts, without_tables
@@ -34,14 +34,12 @@ from fadiff.converter.quantise.qdq import quantised_model
 from fadiff.converter.quantise.weights import Quantisation, as_float
 from fadiff.converter.read.cut import Cut, cut_model
 from fadiff.converter.read.inputs import Samples, Spans
-from fadiff.converter.read.interface import InputType, InputTypes, input_types, take_bytes
+from fadiff.converter.read.interface import InputType, InputTypes, input_types, suggested_spans, take_bytes
 from fadiff.converter.read.load import load_model, named_model
-from fadiff.converter.read.spans import suggested_spans
 from fadiff.converter.read.validate import judged_by_onnx
 from fadiff.converter.read.workloads import drawn_weights
 from fadiff.converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
 from fadiff.converter.simplify import Simplified, simplify
-from fadiff.converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -192,7 +190,7 @@ def convert(
         keep_float: names of layers that an int8 array leaves to the core, in float32, and of states that
             stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.
-        wide: names of products that are kept so, but on the array (converter/lower/wide.py).
+        wide: names of products that are kept so, but on the array (converter/lower/float_layers.py).
         input_type: of float inputs (all, or by name) at the interface of an int8 array
             (converter/read/interface.py); what is not int8 is rounded by the core.
         progress: told what is going on, one short line at a time.

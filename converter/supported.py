@@ -13,9 +13,9 @@ from fadiff.converter.contrib import REFUSED as CONTRIB
 from fadiff.converter.decompose import DECOMPOSITIONS
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS
 from fadiff.converter.ir.kinds import Kind, named
+from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.formula import has_formula
-from fadiff.converter.lower.refused import REFUSED
-from fadiff.converter.lower.table import FOR_ALL, OPERATORS, Operator
+from fadiff.converter.lower.table import FOR_ALL, OPERATORS, REFUSED
 from fadiff.converter.plan.floats import ARITHMETIC, MOVES
 
 _WHERE = {
@@ -76,7 +76,7 @@ def supported_ops_markdown() -> str:
         "|---|---|---|",
         *(
             f"| {entry.op} | {', '.join(entry.attributes)} | {' '.join(map(_rule, entry.constraints))} |"
-            for entry in FUNCTIONS
+            for entry in sorted(FUNCTIONS, key=lambda entry: entry.op)
         ),
         "",
         "Refused on purpose:",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fadiff.converter.cache_folder import cache_folder
+from fadiff.converter.folders import cache_folder
 from fadiff.costmodel.target.target import Target
 from fadiff.emulator.errors import BuildError, NoCompilerError
 from fadiff.emulator.params import params_header

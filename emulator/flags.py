@@ -16,8 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from fadiff.converter.cache_folder import cache_folder
 from fadiff.converter.errors import BadInput
+from fadiff.converter.folders import cache_folder
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.emulator.build import INCLUDE, SOURCES, include_flags, link_flags, write_params
 from fadiff.emulator.errors import EmulatorError

@@ -14,8 +14,8 @@ import numpy as np
 
 from fadiff.converter.check.noise import Noise, noise_of
 from fadiff.converter.check.storage import from_storage, to_storage
+from fadiff.converter.folders import scratch_folder
 from fadiff.converter.ir.graph import Tensor
-from fadiff.converter.scratch_folder import scratch_folder
 from fadiff.costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from fadiff.costmodel.schedule.serialize import graph_from_document, read_document
 from fadiff.emitters.memory_map import MEMORY_MAP, LayerPlace, MemoryMap, read_memory_map

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from fadiff.converter.cache_folder import cache_folder
+from fadiff.converter.folders import cache_folder
 
 TIMEOUT = 20
 """Seconds that a program may take to say its version."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.names import did_you_mean
 from fadiff.errors import InputError
 
 OPTION = "--config"

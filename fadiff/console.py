@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 
 PATIENCE = 2.0
 """Seconds before which nothing is said about how long a stage will take."""

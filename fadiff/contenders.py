@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
 from fadiff.errors import InputError
 from fadiff.vectors import Arrays, onnx_states, run_floats, run_vectors, stored_inputs
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from pydantic import ConfigDict, Field, ValidationError
 
 from fadiff import errors
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 from fadiff.costmodel.nests.machine import Machine, MachineError
 from fadiff.costmodel.nests.sizes import resized, sizes_of
 from fadiff.costmodel.target.record import Record

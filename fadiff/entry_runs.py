@@ -109,8 +109,7 @@ def _given(
     beside: Path,
     what: str,
 ) -> Arrays | None:
-    from fadiff.converter.read.inputs import read_inputs
-    from fadiff.converter.read.npz import read_arrays
+    from fadiff.converter.read.inputs import read_arrays, read_inputs
 
     if data is None and not beside.is_file():
         return None
@@ -189,8 +188,8 @@ class IntegerRuns:
     def after(self, vectors: TestVectors) -> IntegerRuns:
         """With what an entry leaves."""
         from fadiff.converter.check.reference import integer_reference, reference_session
-        from fadiff.converter.ir.weight_file import WeightFile, is_large
-        from fadiff.converter.scratch_folder import scratch_folder
+        from fadiff.converter.folders import scratch_folder
+        from fadiff.converter.ir.stored import WeightFile, is_large
 
         graph = vectors.conversion.graph
         if not graph.states:

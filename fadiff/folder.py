@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 from fadiff.costmodel.target.text_file import load_json
 from fadiff.errors import InputError
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fadiff.converter.did_you_mean import did_you_mean
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
+from fadiff.converter.names import did_you_mean
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:

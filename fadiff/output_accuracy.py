@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from fadiff.converter import Conversion
-    from fadiff.converter.check.parts import Parts
+    from fadiff.converter.check.noise import Parts
     from fadiff.converter.ir.graph import Graph, Tensor
     from fadiff.costmodel.schedule.conversion_record import (
         AccuracyRecord,
@@ -33,7 +33,7 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
-    from fadiff.converter.check.parts import Parts, parts_of
+    from fadiff.converter.check.noise import Parts, parts_of
     from fadiff.converter.ir.program import program_of
     from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
 
@@ -109,7 +109,7 @@ def _inputs_alone(conversion: Conversion, inputs: Arrays, stored: Arrays, floats
 def _record(
     graph: Graph, name: str, expected: np.ndarray, found: np.ndarray, unequal: Parts
 ) -> OutputAccuracyRecord:
-    from fadiff.converter.check.parts import small_columns
+    from fadiff.converter.check.noise import small_columns
     from fadiff.costmodel.schedule.conversion_record import OutputAccuracyRecord
 
     tensor = graph.tensors[name]

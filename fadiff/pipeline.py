@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from fadiff.console import Console
-from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.names import did_you_mean
 from fadiff.errors import InputError, one_line
 from fadiff.folder import OutputFolder
 from fadiff.keywords import InputTypes, Keywords, Quantize

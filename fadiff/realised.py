@@ -12,8 +12,8 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from fadiff.converter.check.reference import integer_reference, reference_session
-from fadiff.converter.ir.weight_file import WeightFile, is_large
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
+from fadiff.converter.ir.stored import WeightFile, is_large
 from fadiff.costmodel.schedule.conversion_record import RealisedRecord
 from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, Tried, Wanted, realised_graph
 from fadiff.output_accuracy import output_accuracy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fadiff.converter.check.noise import sqnr_db
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
 from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
@@ -44,7 +44,7 @@ def sensitivity(vectors: TestVectors, count: int = 2) -> Sensitivity:
     """
     from fadiff.converter.check.agreement import agreement
     from fadiff.converter.check.reference import integer_reference, reference_session
-    from fadiff.converter.ir.weight_file import WeightFile, is_large
+    from fadiff.converter.ir.stored import WeightFile, is_large
 
     conversion = vectors.conversion
     inputs, stored = map(dict, _inputs(vectors, count))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.states import State, chained
+from fadiff.converter.ir.recurrence import State, chained
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
 
 def _unused(file: Path, conversion: Conversion) -> Sequence[str]:
     """A warning where test inputs bring values of states."""
-    from fadiff.converter.read.npz import read_arrays
+    from fadiff.converter.read.inputs import read_arrays
 
     kept = {state.input for state in onnx_states(conversion.graph)}
     unused = sorted(kept.intersection(read_arrays(file, "test inputs", ())[1]))
@@ -172,7 +172,7 @@ def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto,
         The reference, and whether weights.bin is part of it.
     """
     from fadiff.converter.check.reference import integer_reference
-    from fadiff.converter.ir.weight_file import WeightFile, is_large
+    from fadiff.converter.ir.stored import WeightFile, is_large
 
     by_layer = conversion.graph.element_type == "float32"
     apart = is_large(conversion.graph)
@@ -191,7 +191,7 @@ def nth(arrays: Arrays, i: int) -> dict[str, np.ndarray]:
 
 def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The float model in ONNX Runtime once per vector: `names` stacked along a new first axis."""
-    from fadiff.converter.read.piecewise import run_model
+    from fadiff.converter.read.runtime import run_model
 
     count = len(next(iter(inputs.values())))
     samples = [nth(inputs, i) for i in range(count)]

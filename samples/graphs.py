@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import (
     Activation,
     Graph,
@@ -36,8 +35,8 @@ from fadiff.converter.ir.host import (
     Rows,
     Softmax,
 )
-from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.loops import Access, Dims, Loops
+from fadiff.converter.ir.recurrence import State
 
 ACTIVATION_SCALE = 2.0**-4
 WEIGHT_SCALE = 2.0**-7

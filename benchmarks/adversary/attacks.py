@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.adversary.graphs import Net, crossing, dense, exchange, skips
 from benchmarks.adversary.partitions import Layers, executable, partitions
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.legality import legal
 from fadiff.costmodel.group.placement import placement_of

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, Lookup
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 
 
 class Net:

@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
 from benchmarks.adversary.graphs import chain, network, some_channels, some_heads
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
 from fadiff.costmodel.group.resident_tensors import (

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadiff.cli import main
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 from fadiff.errors import INTERNAL
 
 Fault = Literal["", "traceback", "hang", "crash", "memory", "outside_write", "unescaped"]

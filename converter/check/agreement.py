@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from fadiff.converter.check.reference import reference_session
 from fadiff.converter.check.storage import from_storage
 from fadiff.converter.ir.graph import Graph
-from fadiff.converter.ir.weight_file import WeightFile
+from fadiff.converter.ir.stored import WeightFile
 from fadiff.converter.pipeline import Conversion
 from fadiff.converter.quantise.qdq import PartNames
 

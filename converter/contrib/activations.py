@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.call import Call, Function
 from fadiff.converter.decompose.nodes import Nodes
 
 _CUBE = 0.044715  # of the approximation by tanh
@@ -87,3 +87,12 @@ _PARAMETERS = {
     "Tanh": (),
 }
 """Attributes of the activations."""
+
+
+FUNCTIONS = (
+    Function("BiasGelu", bias_gelu, 2),
+    Function("FastGelu", fast_gelu, 2),
+    Function("Gelu", plain_gelu, 1),
+    Function("GemmFastGelu", gemm_fast_gelu, 3),
+    Function("QuickGelu", quick_gelu, 1, ("alpha",)),
+)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.call import Call, Function
 from fadiff.converter.decompose.nodes import Nodes
 
 LOWEST = float(np.finfo(np.float32).min)
 """The number added to scores that must not count."""
 _PADDING = -10000.0
 """The number added to scores of padding, by default."""
+
+SETTINGS = ("mask_filter_value", "num_heads", "scale", "unidirectional")
+"""Attributes of all attentions."""
+ALONE: Mapping[str, tuple[object, ...]] = {"do_rotary": (0,), "past_present_share_buffer": (0,)}
+"""Those that say nothing where they are 0."""
 
 
 def attention(nodes: Nodes, call: Call) -> None:
@@ -204,3 +209,24 @@ def _widths(call: Call, heads: int) -> tuple[int, int]:
 def _key_length(call: Call) -> int:
     shape = call.sizes(1 if call.input(1) else 0)
     return shape[2] if len(shape) == 4 else shape[1]
+
+
+FUNCTIONS = (
+    Function(
+        "Attention",
+        attention,
+        6,
+        (*SETTINGS, "qkv_hidden_sizes"),
+        (known_attention,),
+        {**ALONE, "rotary_embedding_dim": (0,)},
+        outputs=(0, 1),
+    ),
+    Function(
+        "MultiHeadAttention",
+        multi_head_attention,
+        8,
+        SETTINGS,
+        (known_heads,),
+        outputs=(0, 1, 2),
+    ),
+)

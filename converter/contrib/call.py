@@ -1,14 +1,19 @@
-"""Call: one node of a contrib operator, as the writers of its body see it."""
+"""Function: the record of a contrib operator; Call: one node of it, as the writers of its body see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
+
+from fadiff.converter.decompose.nodes import Nodes
+
+MICROSOFT = "com.microsoft"
+LEARNING = "ai.onnx.ml"
 
 
 @dataclass(frozen=True)
@@ -60,3 +65,43 @@ class Call:
     def sizes(self, index: int) -> tuple[int, ...]:
         """Shape of an input of which a constraint has asked for one."""
         return self.shapes[self.input(index)]
+
+
+Constraint = Callable[[Call], str | None]
+
+
+@dataclass(frozen=True)
+class Function:
+    """One operator with a body in standard ones.
+
+    The docstrings of the constraints are the rules in docs/SUPPORTED_OPS.md.
+
+    Attributes:
+        inputs: how many of them the body reads; further ones are refused.
+        attributes: those that it reads.
+        neutral: further attributes, by the values that change nothing; others are refused.
+        outputs: by index, those it gives; others are refused where somebody reads them.
+    """
+
+    op: str
+    write: Callable[[Nodes, Call], None]
+    inputs: int
+    attributes: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    outputs: tuple[int, ...] = (0,)
+    domain: str = MICROSOFT
+
+    def refuses(self, call: Call) -> str | None:
+        """Why the body does not say what a node does; None where it does."""
+        for attribute in call.proto.attribute:
+            value = call.attribute(attribute.name)
+            if attribute.name not in self.attributes and value not in self.neutral.get(attribute.name, ()):
+                return f"attribute {attribute.name}={value}"
+        extra = next((v for v in call.proto.input[self.inputs :] if v), None)
+        if extra is not None:
+            return f"input {extra} is not understood"
+        asked = next((i for i, v in enumerate(call.proto.output) if v and i not in self.outputs), None)
+        if asked is not None:
+            return f"its output {call.output(asked)} is not computed"
+        return next((why for c in self.constraints if (why := c(call)) is not None), None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import NodeProto
 
-from fadiff.converter.contrib.call import Call
-from fadiff.converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
+from fadiff.converter.contrib import activations, attention, features, grouped, norms, products, quantised
+from fadiff.converter.contrib.call import LEARNING, MICROSOFT, Call, Function
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.edit import Editor
@@ -17,6 +17,46 @@ from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import open_session, session_options
+
+_PAGES = (activations, attention, features, grouped, norms, products, quantised)
+FUNCTIONS: tuple[Function, ...] = tuple(record for page in _PAGES for record in page.FUNCTIONS)
+"""Every operator with a body, each on its family's page."""
+
+_LAID_OUT = (
+    "is laid out for one kind of processor",
+    "save the model with graph_optimization_level ORT_ENABLE_EXTENDED, or before optimising",
+)
+_TRAINING = ("is for training", "export the model for inference")
+_PROCESSING = ("reads or writes files, or works on text or sound", "do this step outside of the model")
+_GENERATES = (
+    "generates a sequence by a search",
+    "convert the decoder model in its attribute, with the weights that it reads from outside, on its own",
+)
+
+REFUSED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "QLinearConv"), _LAID_OUT),
+    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _GENERATES),
+    **dict.fromkeys(("ConcatTraining", "Recv", "Send", "SoftmaxCrossEntropyLossGrad"), _TRAINING),
+    "DecoderMaskedMultiHeadAttention": (
+        "reads and writes a cache at a place that is computed at run time",
+        "export the model with MultiHeadAttention or GroupQueryAttention",
+    ),
+}
+"""Operators of com.microsoft that are refused on purpose: why, and what the user can do about it."""
+
+REFUSED_DOMAINS: Mapping[str, tuple[str, str]] = {
+    "com.microsoft.nchwc": _LAID_OUT,
+    "com.ms.internal.nhwc": _LAID_OUT,
+    LEARNING: (
+        "is no neural network operator",
+        "do this step outside of the model (skl2onnx: options={'zipmap': False} leaves ZipMap out)",
+    ),
+    "ai.onnx.contrib": _PROCESSING,
+    "com.microsoft.extensions": _PROCESSING,
+    "ai.onnx.training": _TRAINING,
+    "ai.onnx.preview.training": _TRAINING,
+}
+"""The same, of whole domains."""
 
 _BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
 _REMEDY = "save the model before ONNX Runtime's optimiser, or without this fusion"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.call import Call, Function
 from fadiff.converter.decompose.integers import summed
 from fadiff.converter.decompose.nodes import Nodes
 
@@ -85,3 +85,33 @@ def _layer_norm(nodes: Nodes, call: Call, x: str, gamma: str, beta: str) -> str:
     epsilon = call.attribute("epsilon", _EPSILON)
     affine = [gamma, beta] if beta else [gamma]
     return nodes.op("LayerNormalization", x, *affine, axis=-1, epsilon=epsilon)
+
+
+FUNCTIONS = (
+    Function(
+        "EmbedLayerNormalization",
+        embed_layer_norm,
+        9,
+        ("epsilon",),
+        (known_words,),
+        {"mask_index_type": (0, 1)},
+        outputs=(0, 1, 2),
+    ),
+    Function(
+        "SimplifiedLayerNormalization",
+        simplified_layer_norm,
+        2,
+        ("axis", "epsilon"),
+        (over_the_last_axis,),
+        {"stash_type": (1,)},
+        domain="",
+    ),
+    Function("SkipLayerNormalization", skip_layer_norm, 5, ("epsilon",), outputs=(0, 3)),
+    Function(
+        "SkipSimplifiedLayerNormalization",
+        skip_simplified_layer_norm,
+        4,
+        ("epsilon",),
+        outputs=(0, 3),
+    ),
+)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.converter.contrib.activations import activate
-from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.activations import activate, known_activation
+from fadiff.converter.contrib.call import Call, Function
 from fadiff.converter.decompose.nodes import Nodes
 
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -97,3 +97,22 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return np.asarray(parts.reshape(len(packed), -1))
+
+
+_ACTIVATED = ("activation", "activation_params")
+_FUSED_GEMM = ("activation", "activation_alpha", "activation_beta", "activation_gamma", *_GEMM)
+_MATMUL = ("alpha", "transA", "transB", "transBatchA", "transBatchB")
+FUNCTIONS = (
+    Function("FusedConv", fused_conv, 4, (*_ACTIVATED, *_CONV), (known_activation,)),
+    Function("FusedGemm", fused_gemm, 3, _FUSED_GEMM, (known_activation,)),
+    Function("FusedMatMul", fused_matmul, 2, _MATMUL, (known_operands,)),
+    Function(
+        "MatMulNBits",
+        matmul_n_bits,
+        6,
+        ("K", "N", "bits", "block_size"),
+        (constant_blocks, plain_bits),
+        {"accuracy_level": (0, 1, 2, 3, 4), "weight_prepacked": (0,)},
+    ),
+    Function("TransposeMatMul", fused_matmul, 2, _MATMUL, (known_operands,)),
+)

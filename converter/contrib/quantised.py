@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.contrib.attention import attend_with_past, mask_shape, split_heads
-from fadiff.converter.contrib.call import Call
-from fadiff.converter.contrib.norms import embed
+from fadiff.converter.contrib.attention import ALONE, SETTINGS, attend_with_past, mask_shape, split_heads
+from fadiff.converter.contrib.call import Call, Function
+from fadiff.converter.contrib.norms import embed, known_words
 from fadiff.converter.decompose.nodes import Nodes
 
 
@@ -95,3 +95,26 @@ def _weights(
 def _of_columns(vector: np.ndarray, start: int, end: int | None) -> np.ndarray:
     """Scales or zero points of some columns, or of all."""
     return vector.reshape(()) if vector.size == 1 else vector.reshape(-1)[start:end]
+
+
+FUNCTIONS = (
+    Function("DynamicQuantizeMatMul", dynamic_quantize_matmul, 5, (), (constant_weights,)),
+    Function("MatMulIntegerToFloat", matmul_integer_to_float, 7, (), (constant_weights,)),
+    Function(
+        "QAttention",
+        q_attention,
+        9,
+        SETTINGS,
+        (known_quantised_attention,),
+        ALONE,
+        outputs=(0, 1),
+    ),
+    Function(
+        "QEmbedLayerNormalization",
+        q_embed_layer_norm,
+        18,
+        ("epsilon",),
+        (known_words,),
+        outputs=(0, 1),
+    ),
+)

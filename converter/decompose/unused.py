@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx_ir import Value
 
-from fadiff.converter.ir.channels import channel_axis, output_axis
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import channel_axis, output_axis
 from fadiff.converter.ir.program import Node, Program
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
-from fadiff.converter.ir.operators import padding
+from fadiff.converter.ir.operators import padding, pads_of
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.window import pads_of
 from fadiff.converter.plan.plan import BLANK
 
 

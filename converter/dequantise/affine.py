@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.int8 import INT8_MAX, symmetric_scale
+from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 
 EIGHT_BITS = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 WIDE = (np.int16, np.uint16)

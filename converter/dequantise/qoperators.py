@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.read.fold import constant_tensors
 
 _MICROSOFT = "com.microsoft"

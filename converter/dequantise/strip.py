@@ -29,9 +29,9 @@ from fadiff.converter.dequantise.qonnx import expand_quant_nodes
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
 from fadiff.converter.dequantise.saturation import leaves, reach
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.int8 import symmetric_scale
+from fadiff.converter.ir.builder import symmetric_scale
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
-from fadiff.converter.ir.names import FreshNames
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.inputs import Spans
 

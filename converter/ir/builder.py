@@ -1,4 +1,4 @@
-"""GraphBuilder: grows a Graph one tensor and one layer at a time, with unique names."""
+"""GraphBuilder: grows a Graph one tensor and one layer at a time, with unique names; scales of int8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import (
     AxisScales,
     DType,
@@ -20,7 +19,20 @@ from fadiff.converter.ir.graph import (
     View,
 )
 from fadiff.converter.ir.host import HostOperator
-from fadiff.converter.printable import free_name
+from fadiff.converter.ir.loops import Dims
+from fadiff.converter.names import free_name
+
+INT8_MAX = 127
+
+
+def symmetric_scale(low: float, high: float) -> float:
+    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
+    with np.errstate(over="ignore"):
+        bound = np.float32(max(abs(low), abs(high)))
+    scale = bound / np.float32(INT8_MAX)
+    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+        return 1.0
+    return float(scale)
 
 
 def plain_name(wanted: str) -> str:

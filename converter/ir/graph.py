@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.host import Activation as Activation
 from fadiff.converter.ir.host import Fill, HostOperator, StridedOperator
-from fadiff.converter.ir.repeats import Operation, Repeat, find_repeats
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.loops import Dims
+from fadiff.converter.ir.recurrence import Operation, Repeat, State, find_repeats
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,14 +1,15 @@
-"""What follows from a node: the axes it reduces, where it writes, whether its scale is that of its input."""
+"""What follows from a node: axes that it reduces, where it writes, its window, its channels, its work."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, Kind, is_a
+from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, WEIGHTED, Kind, is_a
 from fadiff.converter.ir.program import FLOATS, INTEGERS, Node, Program
 
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
@@ -128,3 +129,130 @@ def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:
             value = np.float32(constant.reshape(-1)[0])
             factor = factor * value if node.op == "Mul" else factor / value
     return float(factor) if np.isfinite(factor) and factor > 0 else None
+
+
+def channel_axis(program: Program, value: str, op: str) -> int:
+    """The axis of the channels in what a product computes, or sums over."""
+    return 1 if op in ("Conv", "ConvTranspose") else len(program.shapes[value]) - 1
+
+
+def output_axis(node: Node) -> int:
+    """The axis of the output channels in the weights."""
+    return 0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1
+
+
+def outputs_first(node: Node, weight: np.ndarray) -> np.ndarray:
+    """The weights as [output channels, all others]: a view."""
+    return weight.T if output_axis(node) else weight.reshape(len(weight), -1)
+
+
+def magnitudes(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
+    """The largest magnitude over some axes, without a copy of all magnitudes."""
+    return np.asarray(np.maximum(weight.max(axes), -weight.min(axes)))
+
+
+def are_owned(program: Program, node: Node, *, bias: bool = True) -> bool:
+    """Whether a product's weights (and bias) are float32 constants in memory that nobody else reads."""
+    if not is_a(node, Kind.PRODUCT) or node.attributes.get("transA", 0):
+        return False
+    if node.op == "MatMul" and len(program.shapes[node.inputs[1]]) != 2:
+        return False
+    names = [node.inputs[1], *([node.input(2)] if bias and node.input(2) else [])]
+    arrays = [program.constant(name) for name in names if name not in program.stored]
+    return (
+        len(arrays) == len(names)
+        and all(array is not None and array.dtype == np.float32 for array in arrays)
+        and all(len(program.consumers(name)) == 1 and name not in program.outputs for name in names)
+        and (len(names) < 2 or program.shapes[names[1]] == (program.shapes[node.outputs[0]][1],))
+    )
+
+
+def keeps_apart(program: Program, node: Node) -> bool:
+    """Whether a channel (the second axis) of the result comes from that of the input alone: pools, means and
+    reshapes; functions of each element are not looked at."""
+    shape, result = (program.shapes[value] for value in (node.inputs[0], node.outputs[0]))
+    if is_a(node, Kind.RESHAPE):
+        return shape[:2] == result[:2] and all(size == 1 for size in (*shape[2:], *result[2:]))
+    if node.op in ("ReduceMean", "ReduceMax"):
+        return min(reduction_axes(program, node) or (0,)) > 1
+    return is_a(node, Kind.POOL | Kind.GLOBAL_POOL)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A 2-D window; one-dimensional ones have height 1.  pads: top, left, bottom, right."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    output: tuple[int, int]
+
+
+def window_of(node: Node, input_size: tuple[int, int], kernel: Sequence[int]) -> Window:
+    """Resolve auto_pad and ceil_mode; `kernel` is its spatial shape."""
+    rank = len(kernel)
+    stride = tuple(node.attributes.get("strides", (1,) * rank))
+    dilation = tuple(node.attributes.get("dilations", (1,) * rank))
+    sizes = input_size[2 - rank :]
+    pads = pads_of(node, sizes, kernel)
+    begin, end = pads[:rank], pads[rank:]
+    output = []
+    for size, k, s, d, before, after in zip(sizes, kernel, stride, dilation, begin, end, strict=True):
+        room = size + before + after - (k - 1) * d - 1
+        ceil_mode = bool(node.attributes.get("ceil_mode", 0))
+        out = (-(-room // s) if ceil_mode else room // s) + 1
+        if ceil_mode and (out - 1) * s >= size + before:
+            out -= 1  # a window must start inside the image or its left padding
+        output.append(out)
+    one: tuple[int, ...] = (1,) if rank == 1 else ()
+    zero: tuple[int, ...] = (0,) if rank == 1 else ()
+    top, left = _pair(zero, begin)
+    bottom, right = _pair(zero, end)
+    return Window(
+        _pair(one, kernel),
+        _pair(one, stride),
+        _pair(one, dilation),
+        (top, left, bottom, right),
+        _pair(one, output),
+    )
+
+
+def pads_of(node: Node, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
+    """Padding before every spatial axis, then that behind, also where `auto_pad` says it."""
+    rank = len(kernel)
+    ones, none = (1,) * rank, (0,) * (2 * rank)
+    auto_pad = node.attributes.get("auto_pad", "NOTSET")
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        return none if auto_pad == "VALID" else tuple(node.attributes.get("pads", none))
+    strides, dilations = (node.attributes.get(name, ones) for name in ("strides", "dilations"))
+    totals = [
+        max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+    ]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    begin, end = zip(*halves, strict=True)
+    return (*begin, *end) if auto_pad == "SAME_UPPER" else (*end, *begin)
+
+
+def _pair(prefix: Sequence[int], values: Sequence[int]) -> tuple[int, int]:
+    first, second = (*prefix, *values)
+    return int(first), int(second)
+
+
+def macs_of(program: Program, node: Node) -> int:
+    """Multiply-accumulates of a product (Conv, ConvTranspose, Gemm, MatMul), 0 of any other node, and of
+    one whose shapes are not known."""
+    if not is_a(node, WEIGHTED) or node.domain:
+        return 0
+    shapes = [program.shapes.get(value, ()) for value in (*node.inputs[:2], node.outputs[0])]
+    if not all(shapes):
+        return 0
+    first, second, result = shapes
+    if node.op == "MatMul":
+        return math.prod(result) * first[-1]
+    if node.op == "ConvTranspose":  # every input element meets every weight of its channel
+        return math.prod(first) * math.prod(second[1:])
+    if node.op == "Gemm":
+        return math.prod(result) * first[0 if node.attributes.get("transA") else 1]
+    return math.prod(result) * math.prod(second[1:])

@@ -11,8 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from fadiff.converter.ir.repeats import Operation, shared_roles
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import Operation, State, shared_roles
 from fadiff.converter.ir.stored import Constants, StoredWeights
 
 FLOATS = (

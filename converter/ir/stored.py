@@ -1,4 +1,4 @@
-"""Weights that stay in their file: models too large to hold in memory as floats.
+"""Weights on disk: left in their file, in temporary ones, and beside ONNX models that are written.
 
 A large weight that only products read becomes an input of the ONNX graph, so that no library copies it,
 and a memory-mapped constant of the Program.  Every look-up maps the file anew: pages go with the array.
@@ -7,6 +7,7 @@ and a memory-mapped constant of the Program.  Every look-up maps the file anew: 
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,90 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from fadiff.converter.ir.graph import Graph
+
+
+def spooled(shape: tuple[int, ...]) -> np.ndarray:
+    """An int8 array of zeros in a file without a name: it goes with the array."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(int(np.prod(shape)))
+        return np.memmap(file, np.int8, "r+", shape=shape)
+
+
+def release(array: np.ndarray) -> None:
+    """Give back the memory, not the content, of an array that is mapped from a file; others stay."""
+    owner: Any = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = getattr(owner, "base", None)
+    if owner is not None and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+_LARGE_GRAPH = 2**26
+_LARGE = 2**20
+_ALIGNMENT = 4096  # a page: ONNX Runtime maps what is aligned to one
+
+
+class WeightFile:
+    """A file that grows by one array at a time; to be used in a `with` block."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+
+    def __enter__(self) -> WeightFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def tensor(self, name: str, array: np.ndarray) -> TensorProto:
+        """An initializer; a large one has its content in the file."""
+        if array.nbytes < _LARGE:
+            return numpy_helper.from_array(array, name)
+        self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
+        place = {"location": self.path.name, "offset": self._file.tell(), "length": array.nbytes}
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        self._file.flush()
+        release(array)
+        tensor = TensorProto(
+            name=name,
+            dims=array.shape,
+            data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
+            data_location=TensorProto.EXTERNAL,
+        )
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+
+def initializer(name: str, array: np.ndarray, file: WeightFile | None) -> TensorProto:
+    """A constant as an initializer, in the file if there is one."""
+    return numpy_helper.from_array(array, name) if file is None else file.tensor(name, array)
+
+
+def with_weights(
+    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], file: WeightFile | None
+) -> onnx.ModelProto:
+    """The model with these inputs of its graph as initializers."""
+    if not weights:
+        return model
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    inputs = [value for value in out.graph.input if value.name not in weights]
+    del out.graph.input[:]
+    out.graph.input.extend(inputs)
+    out.graph.initializer.extend(initializer(name, weights[name], file) for name in weights)
+    return out
+
+
+def is_large(graph: Graph) -> bool:
+    """Whether models with the constants of a graph should keep them in a file of their own."""
+    return sum(t.nbytes for t in graph.tensors.values() if t.data is not None) > _LARGE_GRAPH
+
 
 LARGE_MODEL = 2**29
 """Smaller models are read as a whole: libraries may then fold what they like into their weights."""

@@ -1,4 +1,4 @@
-"""Constraints that each operator must satisfy to be lowered.
+"""Operator: the record of one that is lowered, and the constraints that it must satisfy.
 
 A constraint returns None, or the reason for a refusal.  Its docstring is the rule as users read it
 in docs/SUPPORTED_OPS.md, so it is written as one.
@@ -8,17 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.operators import reduction_axes, written_positions
+from fadiff.converter.ir.operators import reduction_axes, window_of, written_positions
 from fadiff.converter.ir.program import NARROW_INTEGERS, Node, Program
-from fadiff.converter.ir.window import window_of
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
 
 _MOST_PHASES = 4096
 _FARTHEST_TAP = 65536
 Constraint = Callable[[Program, Node], str | None]
+Where = Literal["array", "core", "gone", "store"]
+"""Where an operator runs: systolic array, RISC-V core, nowhere (it became an access pattern), or the core or
+the stores of the layer before."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator, from opset `since` on."""
+
+    op: str
+    where: Where
+    lower: Callable[[Lowering, Step], None]
+    constraints: tuple[Constraint, ...] = ()
+    since: int = 1
+    domain: str = ""
 
 
 def constant_weight(program: Program, node: Node) -> str | None:

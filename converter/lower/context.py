@@ -29,7 +29,7 @@ class Lowering:
         quantisation: scales and constants, in the element type of the array.
         graph: the builder.
         values: how each lowered ONNX value is stored.
-        bordered: images of those that also lie amid their zero point (converter/lower/padded.py).
+        bordered: images of those that also lie amid their zero point (converter/lower/products.py).
         model: the float model that the program was read from.
     """
 

@@ -12,14 +12,13 @@ from fadiff.converter.ir.graph import AxisScales, ElementType, Graph
 from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, is_a
 from fadiff.converter.ir.operators import written_positions
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.strided import dense
-from fadiff.converter.lower.bytes import lower_bytes
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.float_layers import FloatLayers
 from fadiff.converter.lower.formula import lower_formula
 from fadiff.converter.lower.layout import finish_outputs, meaning_along
-from fadiff.converter.lower.lookup import lower_lookup
+from fadiff.converter.lower.lookup import lower_bytes, lower_lookup
 from fadiff.converter.lower.rows import lower_norm
 from fadiff.converter.lower.table import find, problem
 from fadiff.converter.plan.inputs import Affine, affine_of

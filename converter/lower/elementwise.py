@@ -1,18 +1,98 @@
-"""Element-wise operators of two values: residual adds for Gemmini, the rest strided loops on the core."""
+"""Element-wise operators of two values: residual adds for Gemmini, the rest loops on the core; integers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from fadiff.converter.ir.graph import Activation
-from fadiff.converter.ir.host import Add, Binary, ScaleShift, Where
-from fadiff.converter.ir.loops import Access
+from fadiff.converter.ir.host import Add, Binary, HostOperator, Integer, Quantise, ScaleShift, Select, Where
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.program import Node
 from fadiff.converter.ir.strided import Strided, common_loops, dense
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower.constraints import Constraint, Operator
 from fadiff.converter.lower.context import Lowering
-from fadiff.converter.lower.integers import FUNCTIONS, lower_integers, select
 from fadiff.converter.plan.plan import Step
+
+FUNCTIONS = {
+    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "Less")},
+    "GreaterOrEqual": "greater_or_equal",
+    "LessOrEqual": "less_or_equal",
+    "Sum": "add",
+}
+"""Operators that floats and integers have in common."""
+_BITWISE = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
+
+
+def lower_integers(lowering: Lowering, step: Step) -> None:
+    """Operators of two integers with broadcasting (op `integer`); variadic ones as a chain."""
+    first, *others = (lowering.value(v) for v in step.head.inputs)
+    if not others:
+        lowering.values[step.output] = first
+        return
+    for other in others[:-1]:
+        shape = np.broadcast_shapes(first.shape, other.shape)
+        partial = dense(lowering.graph.tensor(f"{step.output}.partial", shape, "int32"), shape, None)
+        _integer(lowering, step, (first, other), partial)
+        first = partial
+    _integer(lowering, step, (first, others[-1]), lowering.output(step))
+
+
+def _integer(lowering: Lowering, step: Step, operands: tuple[Strided, Strided], out: Strided) -> None:
+    function = _function(step.head)
+    _strided(lowering, step, lambda loops: Integer(loops, function), operands, out)
+
+
+def _function(node: Node) -> str:
+    if node.op == "Mod":
+        return "remainder" if node.attributes.get("fmod", 0) else "modulo"
+    if node.op == "BitShift":
+        return f"shift_{str(node.attributes['direction']).lower()}"
+    return {**FUNCTIONS, **_BITWISE}[node.op]
+
+
+def lower_cast(lowering: Lowering, step: Step) -> None:
+    """Cast of an integer: to a float (op `quantise`), to a boolean (is it 0?), or between sizes (nothing)."""
+    name, program = step.head.inputs[0], lowering.program
+    value = lowering.value(name)
+    if program.is_float(step.output):
+        out = lowering.output(step)
+        scale = float(np.float32(1.0 / np.float32(out.scale or 1.0)))
+        _strided(lowering, step, lambda loops: Quantise(loops, scale), (value,), out)
+    elif program.is_bool(step.output):
+        zero = lowering.graph.tensor(f"{step.name}.zero", (1,), "int32", None, np.zeros(1, np.int32))
+        nothing = replace(dense(zero, (1,), None), axes=tuple(() for _ in value.axes))
+        out = lowering.output(step)
+        _strided(lowering, step, lambda loops: Integer(loops, "not_equal"), (value, nothing), out)
+    else:
+        lowering.values[step.output] = value
+
+
+def select(lowering: Lowering, step: Step) -> None:
+    """Where on integers: op `select`."""
+    condition, a, b = (lowering.value(v) for v in step.head.inputs)
+    _strided(lowering, step, Select, (condition, a, b), lowering.output(step))
+
+
+def _strided(
+    lowering: Lowering,
+    step: Step,
+    operator: Callable[[Loops], HostOperator],
+    operands: tuple[Strided, ...],
+    out: Strided,
+) -> None:
+    """A host layer that walks all operands together, copied where their strides do not fit."""
+    operands = tuple(value.expand(out.shape) for value in operands)
+    loops = common_loops((*operands, out))
+    if loops is None:
+        operands = tuple(lowering.copy(value) for value in operands)
+        loops = common_loops((*operands, out))
+        assert loops is not None
+    lowering.host(step, operator(loops), out, *operands)
+
 
 _FUNCTIONS = {**FUNCTIONS, **{op: op.lower() for op in ("PRelu", "And", "Or", "Xor")}}
 
@@ -146,3 +226,27 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
     loops = common_loops((value, *vectors, out))
     assert loops is not None
     lowering.host(step, ScaleShift(loops, step.activation), out, value, *vectors)
+
+
+def _binary_records(ops: str, *constraints: Constraint) -> tuple[Operator, ...]:
+    return tuple(Operator(op, "core", lower_binary, constraints) for op in ops.split())
+
+
+OPERATORS = (
+    Operator(
+        "BatchNormalization",
+        "core",
+        lower_batch_norm,
+        (limits.float_values, limits.inference_mode, limits.constant_inputs),
+    ),
+    *(
+        Operator(op, "core", lower_integers, (limits.integers,))
+        for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
+    ),
+    Operator("Cast", "core", lower_cast, (limits.of_integers,)),
+    Operator("Where", "core", lower_where, (limits.comparable,)),
+    *_binary_records("Add Div Max Min Mul Sub Sum", limits.numbers),
+    *_binary_records("And Or Xor", limits.booleans),
+    *_binary_records("Equal Greater GreaterOrEqual Less LessOrEqual", limits.comparable),
+    *_binary_records("PRelu", limits.float_values, limits.slopes),
+)

@@ -9,7 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.graph import AxisScales, Part
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.strided import Strided
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.movement import merged_parts
 from fadiff.converter.plan.inputs import Affine, affine_of
@@ -106,3 +109,12 @@ def _stored_like(lowering: Lowering, value: Strided, like: Strided) -> Strided:
     target = replace(like, tensor=tensor)
     lowering.rescale(value, target, f"{tensor}.copy")
     return target
+
+
+OPERATORS = (
+    *(
+        Operator(op, "gone", lower_reshape, (limits.same_elements,))
+        for op in sorted(named(Kind.RESHAPE) | {"Identity"})
+    ),
+    Operator("Transpose", "gone", lower_transpose),
+)

@@ -6,9 +6,11 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import TensorCoreLayer, View
+from fadiff.converter.ir.loops import Dims
 from fadiff.converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.products import lower_matrix_product
 from fadiff.converter.plan.plan import Step
@@ -147,3 +149,6 @@ def _single(axis: Axis) -> bool:
 def _stride(axis: Axis) -> int:
     factors = merged(axis)
     return factors[0][1] if factors else 1
+
+
+OPERATORS = (Operator("MatMul", "array", lower_matmul, (limits.float_values, limits.bare_matrices)),)

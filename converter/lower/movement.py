@@ -1,4 +1,4 @@
-"""Concatenation, slicing, gathering, padding, repeating: accesses where possible, copies elsewhere."""
+"""Concatenation, slicing, gathering, scattering, padding, repeating: accesses where possible, else copies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.graph import AxisScales, Part
-from fadiff.converter.ir.host import Fill, Gather, Rows
-from fadiff.converter.ir.operators import padding
+from fadiff.converter.ir.host import Fill, Gather, Rows, Scatter
+from fadiff.converter.ir.operators import padding, written_positions
 from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.joins import is_reshaped, joined_outputs
@@ -250,3 +252,55 @@ def lower_depth_to_space(lowering: Lowering, step: Step) -> None:
         blocks, order = (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
     moved = lowering.reshaped(value, blocks).transpose(order)
     lowering.values[step.output] = lowering.reshaped(moved, lowering.program.shapes[step.output])
+
+
+def lower_scatter(lowering: Lowering, step: Step) -> None:
+    """Data with updates at positions; it is stored as the data is, so that they can share a place."""
+    node, program = step.head, lowering.program
+    found = written_positions(program, node)
+    assert found is not None
+    positions, axis = found
+    count = math.prod(program.shapes[positions])
+    data = lowering.value(node.inputs[0])
+    shape = data.shape
+    order = (data.storage_order() if lowering.is_whole(data) else None) or tuple(range(len(shape)))
+    out = lowering.output(step, order)
+    updates = lowering.reshaped(lowering.value(node.inputs[2]), (*shape[:axis], count, *shape[axis + 1 :]))
+    stored = tuple(shape[i] for i in order)
+    place = order.index(axis)
+    rows = Rows(math.prod(stored[:place]), stored[place], math.prod(stored[place + 1 :]))
+    inputs = (
+        _like(lowering, step, data, out, order, "data"),
+        lowering.reshaped(lowering.value(positions), (count,)).tensor,
+        _like(lowering, step, updates, out, order, "updates"),
+    )
+    lowering.host(step, Scatter(rows), out, *inputs)
+
+
+def _like(
+    lowering: Lowering, step: Step, value: Strided, out: Strided, order: Sequence[int], name: str
+) -> str:
+    """A whole tensor that holds a value as the output is stored: in its order, of its scale."""
+    tensor = lowering.graph.tensors[value.tensor]
+    if lowering.is_dense(value, order) and value.scale == out.scale:
+        return value.tensor
+    shape = tuple(value.shape[i] for i in order)
+    moved = lowering.graph.tensor(f"{step.output}.{name}", shape, tensor.dtype, out.scale)
+    target = dense(moved, value.shape, out.scale, order)
+    lowering.rescale(value, target, f"{step.name}.{name}", step.onnx_nodes)
+    return moved
+
+
+OPERATORS = (
+    Operator("Concat", "gone", lower_concat, (limits.comparable,)),
+    Operator("DepthToSpace", "gone", lower_depth_to_space),
+    Operator("Expand", "gone", lower_expand),
+    Operator("Gather", "core", lower_gather, (limits.int32_indices,)),
+    Operator("Pad", "core", lower_pad, (limits.constant_inputs, limits.float_values)),
+    Operator("ScatterElements", "core", lower_scatter, (limits.slices_along_one_axis,)),
+    Operator("ScatterND", "core", lower_scatter, (limits.slices_along_one_axis,)),
+    Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
+    Operator("SpaceToDepth", "gone", lower_depth_to_space),
+    Operator("Split", "gone", lower_split, (limits.parts_of_all,)),
+    Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
+)

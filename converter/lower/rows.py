@@ -13,6 +13,8 @@ from fadiff.converter.ir.host import Rows
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node
 from fadiff.converter.ir.strided import Strided, merged
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.norms import Norm
 from fadiff.converter.plan.plan import Step, blanked
@@ -261,3 +263,25 @@ def lower_arg_max(lowering: Lowering, step: Step) -> None:
         select_last=bool(node.attributes.get("select_last_index", 0)),
     )
     lowering.host(step, operator, out, value)
+
+
+_REDUCED = (limits.known_axes, limits.float_values)
+OPERATORS = (
+    Operator("ArgMax", "core", lower_arg_max),
+    Operator("ArgMin", "core", lower_arg_max),
+    Operator(
+        "InstanceNormalization", "core", lower_instance_norm, (limits.constant_inputs, limits.float_values)
+    ),
+    Operator(
+        "LayerNormalization",
+        "core",
+        lower_layer_norm,
+        (limits.float_values, limits.one_output, limits.constant_inputs),
+    ),
+    Operator("LogSoftmax", "core", lower_log_softmax, (limits.float_values,)),
+    Operator("RMSNormalization", "core", lower_layer_norm, (limits.constant_inputs, limits.float_values)),
+    Operator("ReduceMax", "core", lower_reduce, _REDUCED),
+    Operator("ReduceMin", "core", lower_reduce, _REDUCED),
+    Operator("ReduceSum", "core", lower_reduce, _REDUCED),
+    Operator("Softmax", "core", lower_softmax, (limits.float_values,)),
+)

@@ -1,15 +1,14 @@
-"""The registry: every operator the front end knows, once, with its limits.
+"""The registry: every operator the front end knows, once, with its limits, and those refused on purpose.
 
-`OPERATORS` is the single explicit table.  docs/SUPPORTED_OPS.md is generated from it and from the
-docstrings of the constraint functions that it lists.
+`OPERATORS` are the records of all pages.  docs/SUPPORTED_OPS.md is generated from them and from the
+docstrings of the constraint functions that they list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
 
 import onnx
 
@@ -19,143 +18,83 @@ from fadiff.converter.ir.graph import ElementType
 from fadiff.converter.ir.kinds import ELEMENTWISE, is_a, named
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.lower import constraints as limits
-from fadiff.converter.lower import movement, pool, rows
-from fadiff.converter.lower.constraints import Constraint
-from fadiff.converter.lower.context import Lowering
-from fadiff.converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
+from fadiff.converter.lower import elementwise, images, layout, matmul, movement, products, rows
+from fadiff.converter.lower.constraints import Constraint, Operator
 from fadiff.converter.lower.formula import has_formula
-from fadiff.converter.lower.integers import lower_cast, lower_integers
-from fadiff.converter.lower.layout import lower_reshape, lower_transpose
-from fadiff.converter.lower.matmul import lower_matmul
-from fadiff.converter.lower.products import lower_conv, lower_gemm
-from fadiff.converter.lower.refused import FOLDED, REFUSED
-from fadiff.converter.lower.resize import lower_resize
-from fadiff.converter.lower.scatter import lower_scatter
-from fadiff.converter.lower.transposed import lower_conv_transpose
 from fadiff.converter.plan.plan import Step
+from fadiff.converter.read import sequences
 
-Handler = Callable[[Lowering, Step], None]
-Where = Literal["array", "core", "gone", "store"]
-"""Where an operator runs: systolic array, RISC-V core, nowhere (it became an access pattern), or the core or
-the stores of the layer before."""
+_UNSIZED = "the size of its result depends on the data"
+_CUT = "cut the model before its post-processing"
+_SAMPLED = "reads pixels at computed positions"
+_RANDOM = "draws random numbers"
+_TRAINING = "is for training"
+_STRINGS = "works on strings"
+_CONTAINER = "works on sequences or optional values"
+_HOST = "do this step outside of the model"
+_EXPORT = "export the model for inference"
 
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator, from opset `since` on."""
-
-    op: str
-    where: Where
-    lower: Handler
-    constraints: tuple[Constraint, ...] = ()
-    since: int = 1
-    domain: str = ""
-
-
-_FLOAT = limits.float_values
-
-
-def _binary(op: str, *constraints: Constraint) -> Operator:
-    return Operator(op, "core", lower_binary, constraints or (_FLOAT,))
-
-
-OPERATORS: tuple[Operator, ...] = (
-    _binary("Add", limits.numbers),
-    _binary("And", limits.booleans),
-    Operator("ArgMax", "core", rows.lower_arg_max),
-    Operator("ArgMin", "core", rows.lower_arg_max),
-    Operator(
-        "AveragePool", "core", pool.lower_average_pool, (_FLOAT, limits.image, limits.windows_begin_inside)
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "If": (
+        "its condition is computed at run time",
+        "give the input that decides it a value (--dim NAME=VALUE), or export one branch",
     ),
-    Operator(
-        "BatchNormalization",
-        "core",
-        lower_batch_norm,
-        (_FLOAT, limits.inference_mode, limits.constant_inputs),
+    "Loop": (
+        "is a loop whose trip count is not constant",
+        "give the input that decides it a value (--dim NAME=VALUE), or export the model with it unrolled",
     ),
-    *(
-        Operator(op, "core", lower_integers, (limits.integers,))
-        for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
+    "Scan": ("is a loop", "export the model with its loop unrolled, or with LSTM or GRU nodes"),
+    "SequenceMap": (_CONTAINER, _HOST),
+    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), (_UNSIZED, _CUT)),
+    "MaxUnpool": ("writes pixels at computed positions", "replace it by Resize or ConvTranspose"),
+    **dict.fromkeys(("RoiAlign", "MaxRoiPool", "DeformConv", "GridSample", "AffineGrid"), (_SAMPLED, _CUT)),
+    **dict.fromkeys(
+        (
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Bernoulli",
+            "Multinomial",
+        ),
+        (_RANDOM, "give the random numbers as an input"),
     ),
-    Operator("Cast", "core", lower_cast, (limits.of_integers,)),
-    Operator("Concat", "gone", movement.lower_concat, (limits.comparable,)),
-    Operator(
-        "Conv",
-        "array",
-        lower_conv,
-        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias, limits.channels_of_groups),
+    **dict.fromkeys(
+        ("Adagrad", "Adam", "Gradient", "Momentum"),
+        (_TRAINING, _EXPORT),
     ),
-    Operator(
-        "ConvTranspose",
-        "array",
-        lower_conv_transpose,
-        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias, limits.few_phases),
+    **dict.fromkeys(
+        (
+            "LabelEncoder",
+            "RegexFullMatch",
+            "StringConcat",
+            "StringNormalizer",
+            "StringSplit",
+            "TfIdfVectorizer",
+        ),
+        (_STRINGS, _HOST),
     ),
-    Operator("DepthToSpace", "gone", movement.lower_depth_to_space),
-    _binary("Div", limits.numbers),
-    _binary("Equal", limits.comparable),
-    Operator("Expand", "gone", movement.lower_expand),
-    Operator("Flatten", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("Gather", "core", movement.lower_gather, (limits.int32_indices,)),
-    Operator(
-        "Gemm",
-        "array",
-        lower_gemm,
-        (_FLOAT, limits.rows_of_gemm, limits.constant_weight, limits.constant_bias),
+    **dict.fromkeys(
+        (*sequences.OPS, "Optional", "OptionalGetElement", "OptionalHasElement"),
+        (_CONTAINER, _HOST),
     ),
-    Operator("GlobalAveragePool", "core", pool.lower_global_average_pool, (_FLOAT, limits.image)),
-    Operator("GlobalMaxPool", "core", pool.lower_global_max_pool, (_FLOAT, limits.image)),
-    _binary("Greater", limits.comparable),
-    _binary("GreaterOrEqual", limits.comparable),
-    Operator("Identity", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("InstanceNormalization", "core", rows.lower_instance_norm, (limits.constant_inputs, _FLOAT)),
-    Operator(
-        "LayerNormalization",
-        "core",
-        rows.lower_layer_norm,
-        (_FLOAT, limits.one_output, limits.constant_inputs),
+    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
+    **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
+    **dict.fromkeys(
+        ("ConvInteger", "MatMulInteger"),
+        ("multiplies by integer weights that are no constants", "convert the float model"),
     ),
-    _binary("Less", limits.comparable),
-    _binary("LessOrEqual", limits.comparable),
-    Operator("LogSoftmax", "core", rows.lower_log_softmax, (_FLOAT,)),
-    Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
-    _binary("Max", limits.numbers),
-    Operator(
-        "MaxPool",
-        "store",
-        pool.lower_max_pool,
-        (_FLOAT, limits.image, limits.windows_begin_inside, limits.one_output, limits.row_major_indices),
-    ),
-    _binary("Min", limits.numbers),
-    _binary("Mul", limits.numbers),
-    _binary("Or", limits.booleans),
-    Operator("PRelu", "core", lower_binary, (_FLOAT, limits.slopes)),
-    Operator("Pad", "core", movement.lower_pad, (limits.constant_inputs, _FLOAT)),
-    Operator("RMSNormalization", "core", rows.lower_layer_norm, (limits.constant_inputs, _FLOAT)),
-    Operator("ReduceMax", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("ReduceMean", "core", pool.lower_mean, (limits.known_axes, _FLOAT)),
-    Operator("ReduceMin", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("ReduceSum", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("Reshape", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("Resize", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),
-    Operator("Slice", "gone", movement.lower_slice, (limits.constant_inputs,)),
-    Operator("Softmax", "core", rows.lower_softmax, (_FLOAT,)),
-    Operator("SpaceToDepth", "gone", movement.lower_depth_to_space),
-    Operator("Split", "gone", movement.lower_split, (limits.parts_of_all,)),
-    Operator("Squeeze", "gone", lower_reshape, (limits.same_elements,)),
-    *(
-        Operator(op, "core", lower_scatter, (limits.slices_along_one_axis,))
-        for op in ("ScatterElements", "ScatterND")
-    ),
-    _binary("Sub", limits.numbers),
-    _binary("Sum", limits.numbers),
-    Operator("Tile", "gone", movement.lower_tile, (limits.constant_inputs,)),
-    Operator("Transpose", "gone", lower_transpose),
-    Operator("Unsqueeze", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("Upsample", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),
-    Operator("Where", "core", lower_where, (limits.comparable,)),
-    _binary("Xor", limits.booleans),
-)
+    "BitCast": ("reads bits as another type", _HOST),
+}
+"""By operator: the reason, and the remedy."""
+
+FOLDED = frozenset(("Constant", "ConstantOfShape", "EyeLike", "Range", "Shape", "Size"))
+"""Folded where their inputs are constant or have static shapes: there is no layer for them."""
+
+
+_PAGES = (elementwise, images, layout, matmul, movement, products, rows)
+OPERATORS: tuple[Operator, ...] = tuple(record for page in _PAGES for record in page.OPERATORS)
+"""Those that are lowered, each on its family's page."""
 
 
 FOR_ALL: tuple[Constraint, ...] = (limits.static_shape, limits.not_empty)

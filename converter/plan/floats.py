@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import plain_name
 from fadiff.converter.ir.kinds import MOVE, Kind, is_a, named
 from fadiff.converter.ir.operators import is_square, keeps_scale
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
+from fadiff.converter.names import did_you_mean
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 

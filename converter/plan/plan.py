@@ -58,7 +58,7 @@ class Step:
     """Kept in float32, on the core, although the array computes in int8 (converter/plan/floats.py)."""
     is_wide: bool = False
     """A product that is the array's where it is kept in float32, from 16-bit activations
-    (converter/lower/wide.py); a function that may be kept so although it has exponentials."""
+    (converter/lower/float_layers.py); a function that may be kept so although it has exponentials."""
 
     @property
     def name(self) -> str:

@@ -12,10 +12,9 @@ import onnx
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.read.inputs import Samples, Spans, Wanted, random_input, read_inputs
-from fadiff.converter.read.npz import read_arrays
+from fadiff.converter.read.inputs import Samples, Spans, Wanted, random_input, read_arrays, read_inputs
 from fadiff.converter.read.states import find_states, in_sequence
 
 RANDOM_STEPS = 16

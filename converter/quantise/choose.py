@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 
 from fadiff.converter.ir.kinds import WEIGHTED, is_a
+from fadiff.converter.ir.operators import macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.ir.work import macs_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.biases import Corrections, Product, biased_products, mean_outputs, shared
 from fadiff.converter.quantise.columns import with_headroom

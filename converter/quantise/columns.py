@@ -16,11 +16,10 @@ import onnx
 from fadiff.converter.decompose.unused import pick_of
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import pads_of
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.ir.window import pads_of
-from fadiff.converter.plan.inputs import input_chains
-from fadiff.converter.plan.moved import axis_before, is_move
+from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.quantise.ranges import Range

@@ -23,16 +23,16 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from fadiff.converter.ir.channels import (
+from fadiff.converter.ir.builder import INT8_MAX
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import (
     are_owned,
     channel_axis,
     keeps_apart,
     magnitudes,
     outputs_first,
 )
-from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.int8 import INT8_MAX
-from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.observe import channel_maxima

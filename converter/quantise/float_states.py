@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from fadiff.converter.ir.states import LOST_BY_STATES
+from fadiff.converter.ir.recurrence import LOST_BY_STATES
 from fadiff.converter.plan.floats import cell_of, float_states
 from fadiff.converter.quantise.choose import Calibration, Choice
 from fadiff.converter.quantise.mixed import GOOD_DB, Mixed, MixedSearch

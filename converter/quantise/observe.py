@@ -15,8 +15,7 @@ import onnx
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.piecewise import run_model
-from fadiff.converter.read.runtime import run_nodes
+from fadiff.converter.read.runtime import run_model, run_nodes
 
 BINS = 2**11
 _MOST_ELEMENTS = 2**19

@@ -18,13 +18,12 @@ import numpy as np
 import onnx
 
 from fadiff.converter.decompose.unused import chain_of, picks_of
-from fadiff.converter.ir.channels import channel_axis, magnitudes, output_axis, outputs_first
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import channel_axis, magnitudes, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.plan.inputs import output_chains
-from fadiff.converter.plan.moved import is_move
+from fadiff.converter.plan.inputs import is_move, output_chains
 from fadiff.converter.quantise.columns import by_input, multiplies
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.read.inputs import Samples

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from fadiff.converter.ir.names import names_in
+from fadiff.converter.ir.edit import names_in
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.weight_file import WeightFile, initializer
+from fadiff.converter.ir.stored import WeightFile, initializer
 from fadiff.converter.plan.floats import float_states
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation, Quantised

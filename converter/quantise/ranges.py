@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.quantise.observe import BINS, Observed
 
 Range = tuple[float, float]

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.builder import INT8_MAX
+from fadiff.converter.ir.operators import window_of
 from fadiff.converter.ir.program import Node
-from fadiff.converter.ir.window import window_of
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation, Quantised
 from fadiff.converter.read.inputs import Samples

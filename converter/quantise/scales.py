@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from fadiff.converter.ir.int8 import INT8_MAX, symmetric_scale
+from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program

@@ -9,7 +9,7 @@ import onnx
 from onnxruntime import InferenceSession
 
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.states import State, chained
+from fadiff.converter.ir.recurrence import State, chained
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.qdq import PartNames, quantised_model, stored_constants
 from fadiff.converter.quantise.weights import Quantisation

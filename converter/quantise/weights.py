@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.channels import outputs_first
+from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.int8 import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
+from fadiff.converter.ir.operators import outputs_first
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.spool import release, spooled
+from fadiff.converter.ir.stored import release, spooled
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.joins import joined_outputs
 from fadiff.converter.quantise.scales import assign_scales, int8_steps

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from fadiff.converter.ir.channels import output_axis
-from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import output_axis
 from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.plan import Step
 

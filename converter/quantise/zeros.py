@@ -7,8 +7,8 @@ zero is -128 is saturation.  Tables hold any integers.  Values that others than 
 stay symmetric.
 
 Padding is zero on the array.  So a value that is read with padding has a zero point only where it is stored
-with its zero point around it (converter/lower/padded.py): bordered.  That costs the core the border, and the
-schedule the fusion of writer and reader.
+with its zero point around it (converter/lower/products.py): bordered.  That costs the core the border, and
+the schedule the fusion of writer and reader.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Literal
 
 import numpy as np
 
-from fadiff.converter.ir.int8 import INT8_MAX
+from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import linear_factor
+from fadiff.converter.ir.operators import linear_factor, window_of
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.window import window_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.joins import joined_outputs
 from fadiff.converter.quantise.scales import saturates_at

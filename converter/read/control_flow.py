@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.fold import constant_sizes, constant_tensors, fold_constants
 from fadiff.converter.read.opsets import opset_of

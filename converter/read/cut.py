@@ -9,9 +9,8 @@ from typing import Any
 
 import onnx
 
-from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
-from fadiff.converter.printable import printable
+from fadiff.converter.names import did_you_mean, printable
 from fadiff.converter.read.dimensions import check_names, dimension_names, pin_known
 from fadiff.converter.read.validate import without_large_constants
 

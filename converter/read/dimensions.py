@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
+from fadiff.converter.names import did_you_mean
 
 _NUMBERS = frozenset(
     [

@@ -17,9 +17,9 @@ import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.program import static_shapes
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.dimensions import dimension_names, graph_inputs, pin_known
 from fadiff.converter.read.fold import constant_sizes, fold_constants

@@ -14,13 +14,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_model
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.stored import StoredWeights, store_weights
-from fadiff.converter.printable import free_name, printable
+from fadiff.converter.names import free_name, printable
 from fadiff.converter.read.cut import Cut, cut_model, read_by
 from fadiff.converter.read.dimensions import check_names, pin_dimensions
+from fadiff.converter.read.external_data import slim_content
 from fadiff.converter.read.growing import fix_caches
-from fadiff.converter.read.slim import slim_content
 from fadiff.converter.read.validate import check_model, check_sizes
 from fadiff.converter.read.workloads import draw_weights
 

@@ -21,12 +21,11 @@ from onnx_ir.passes.common import (
 from onnx_ir.passes.common.naming import SimpleNameGenerator
 
 from fadiff.converter.errors import ModelError, one_line
-from fadiff.converter.read.ceil_mode import drop_windows_behind
+from fadiff.converter.folders import scratch_folder
 from fadiff.converter.read.fold import fold_constants
 from fadiff.converter.read.opsets import opset_of, settle_opset
 from fadiff.converter.read.runtime import explaining, open_session, session_options
-from fadiff.converter.read.same_padding import write_out_padding
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.read.windows import drop_windows_behind, write_out_padding
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
 """MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where

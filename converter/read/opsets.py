@@ -1,9 +1,10 @@
-"""Bring a model to an opset that ONNX Runtime knows, without changing what its operators mean."""
+"""Bring a model to float32 and an opset that ONNX Runtime knows, without changing what its operators mean."""
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from fadiff.converter.errors import ModelError, one_line
 from fadiff.converter.ir.edit import Editor
@@ -126,3 +127,35 @@ def _with_shaped_slopes(model: onnx.ModelProto) -> onnx.ModelProto:
         wanted = f"{node.input[1]}.{node.output[0]}"
         place.replace_input_with(1, edit.insert(place, "Unsqueeze", [slopes], wanted, axes=axes)[0])
     return edit.model()
+
+
+_OTHER_FLOATS = {TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
+
+
+def to_float32(model: onnx.ModelProto) -> bool:
+    """Change every other floating-point type of a model to float32, in place; True if there was one."""
+    graph = model.graph
+    changed = False
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        tensor_type = value.type.tensor_type
+        if tensor_type.elem_type in _OTHER_FLOATS:
+            tensor_type.elem_type = TensorProto.FLOAT
+            changed = True
+    for tensor in graph.initializer:
+        changed |= _convert(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                changed |= _convert(attribute.t)
+            elif attribute.name in ("to", "dtype") and attribute.i in _OTHER_FLOATS:
+                attribute.i = TensorProto.FLOAT
+                changed = True
+    return changed
+
+
+def _convert(tensor: onnx.TensorProto) -> bool:
+    if tensor.data_type not in _OTHER_FLOATS:
+        return False
+    array = numpy_helper.to_array(tensor).astype(np.float32)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return True

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from fadiff.converter.ir.names import FreshNames
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.fold import constant_tensors
 from fadiff.converter.read.opsets import opset_of

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import onnx
 
-from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.states import Arrays, State, chained
+from fadiff.converter.ir.recurrence import Arrays, State, chained
 from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.names import did_you_mean
 from fadiff.converter.read.inputs import Samples, Wanted
-from fadiff.converter.read.piecewise import run_model
-from fadiff.converter.read.runtime import explaining, open_session
+from fadiff.converter.read.runtime import explaining, open_session, run_model
 
 _BEFORE = frozenset(("past", "prev", "previous", "old", "last"))
 _AFTER = frozenset(("present", "next", "new", "updated"))

@@ -18,7 +18,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from fadiff.converter.errors import ModelError, UnsupportedError
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 from fadiff.converter.read.external_data import check_external_data
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options, what_it_says

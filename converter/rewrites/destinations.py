@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Binary, Copy, Lookup, ScaleShift, Where
 from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:

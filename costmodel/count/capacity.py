@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from fadiff.costmodel.mapping.columns import Extents, MappingColumns
 from fadiff.costmodel.mapping.counting import COUNTING, Profile

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.sliding_window import sliding_input_words
 from fadiff.costmodel.count.traffic import (
     ALONE,

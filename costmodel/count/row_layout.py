@@ -1,16 +1,16 @@
 """How tiles lie in Gemmini's row-granular memories (profile hw), for one mapping or columns of them.
 
-Legality and search ask these functions, so that what is legal here, is searched there and is emitted is
-one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
-factors of the array's rows and columns are sequences in the order of fadiff.converter.ir.dims.DIMS.  `blocks`
-divides and rounds up; the relaxed model's has a gradient.
+Legality and search ask these functions, so that what is legal here, is searched there and is emitted is one
+set (docs/execution-contract.md section 2).  Extents of tiles and spatial factors of the array's rows and
+columns are sequences in the order of fadiff.converter.ir.loops.DIMS.  `blocks` divides and rounds up; the
+relaxed model's has a gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fadiff.converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import C, Dim, G, K, N, P, Q, R, S
 from fadiff.costmodel.mapping.columns import Extents
 from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.numbers import Number

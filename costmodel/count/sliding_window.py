@@ -6,7 +6,7 @@ keeps the overlap of consecutive input tiles as long as they move in one directi
 
 from __future__ import annotations
 
-from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.loops import Dim, Dims
 from fadiff.costmodel.count.timeloop_counts import Loop, words_entering
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.costmodel.mapping.shape import LayerShape

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import C, G, K, N, P, Q, R, S
 from fadiff.costmodel.mapping.counting import COUNTING, Profile
 from fadiff.costmodel.target.target import FusionPath, Target
 

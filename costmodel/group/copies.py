@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer
 from fadiff.converter.ir.host import Copy
 from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.latency import cache

@@ -10,7 +10,7 @@ import numpy as np
 from fadiff.converter.ir import host as ops
 from fadiff.converter.ir.graph import Graph, HostLayer, Tensor
 from fadiff.converter.ir.loops import Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.mapping.shape import extents
 

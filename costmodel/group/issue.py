@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fadiff.converter.ir.dims import RELEVANT
+from fadiff.converter.ir.loops import RELEVANT
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.loop_convolutions import (
     convolution_rows,

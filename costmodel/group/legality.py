@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.dims import DIMS, C, G, K, R, S
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, C, G, K, R, S
 from fadiff.costmodel.count.capacity import Occupancy, occupancy
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.row_layout import packed_inputs_fit, resident_dim, splits_block

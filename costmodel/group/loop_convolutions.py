@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.numbers import Number

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.group.loop_setting import LoopSetting, Strides
 from fadiff.costmodel.mapping.mapping import ceil_div

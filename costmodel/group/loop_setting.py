@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, stored_as
 from fadiff.costmodel.group.pooling import Pool, pool_of
 from fadiff.costmodel.group.scratchpad import MemberSpace

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import Member, ScheduleError
 from fadiff.costmodel.group.row_operators import runs_on_core
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup

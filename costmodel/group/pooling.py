@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from fadiff.converter.ir.host import MaxPool
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Pooled
 from fadiff.costmodel.mapping.mapping import Mapping

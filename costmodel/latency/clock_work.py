@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
 from fadiff.costmodel.mapping.numbers import Ints, Number
 

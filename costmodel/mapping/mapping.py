@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Literal
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, Dims
+from fadiff.converter.ir.loops import DIMS, RELEVANT, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]

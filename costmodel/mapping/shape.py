@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.tiling import Interval, Window
 
 

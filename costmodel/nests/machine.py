@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.ir.dims import RELEVANT, Dim
+from fadiff.converter.ir.loops import RELEVANT, Dim
 
 Operand = Literal["W", "I", "O"]
 OPERANDS: tuple[Operand, ...] = ("W", "I", "O")

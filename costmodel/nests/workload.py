@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.nests.machine import OPERANDS, Operand
 
 Axis = tuple[tuple[Dim, int], ...]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.traffic import Fusion, Quantities
 from fadiff.costmodel.latency.cache import LINE_BYTES, CacheUse, Loop, Reuse, Stream, cache_use, misses
 from fadiff.costmodel.latency.clock import (

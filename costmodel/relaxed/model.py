@@ -4,7 +4,7 @@
     cost = model(point)                                              # every step; all torch, no loops
 
 Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis of a tile is always
-`fadiff.converter.ir.dims.DIMS` (G N K C P Q R S).
+`fadiff.converter.ir.loops.DIMS` (G N K C P Q R S).
 
 `point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
 positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E]; group tiles

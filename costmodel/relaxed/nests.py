@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT
+from fadiff.converter.ir.loops import DIMS, RELEVANT
 from fadiff.costmodel.nests.machine import OPERANDS, Machine, Memory, Operand
 from fadiff.costmodel.nests.mapping import Keeps
 from fadiff.costmodel.nests.sizes import BANDWIDTHS, Sized

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
+from fadiff.converter.ir.loops import DIMS, RELEVANT, Dim, P, Q, R, S
 from fadiff.costmodel.group.nodes import Edge, Node
 from fadiff.costmodel.latency.cache import pitch_lines
 from fadiff.costmodel.latency.clock_work import request_bytes, segments, streams_height

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from fadiff.costmodel.relaxed.straight_through import ceil, exact
 from fadiff.costmodel.relaxed.terms import Terms

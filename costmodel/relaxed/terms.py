@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.converter.ir.loops import C, G, K, N, P, Q, R, S
 from fadiff.costmodel.count.traffic import Fetches, Quantities, quantities_of
 from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
 from fadiff.costmodel.relaxed.fetch_gradient import fetches

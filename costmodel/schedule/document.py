@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreOp
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
 from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile

@@ -7,8 +7,8 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from typing import Literal
 
-from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.latency.roofline import bytes_per_memory
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Level, Mapping

@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import (
     AxisScales,
     Graph,
@@ -25,7 +24,8 @@ from fadiff.converter.ir.graph import (
     TensorCoreLayer,
     View,
 )
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
+from fadiff.converter.ir.recurrence import State
 from fadiff.costmodel.group.issue import issued_by_core
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fadiff.converter.ir.states import LOST_BY_STATES
+from fadiff.converter.ir.recurrence import LOST_BY_STATES
 from fadiff.costmodel.schedule.conversion_record import AccuracyRecord, NoiseRecord, PartAccuracyRecord
 from fadiff.costmodel.schedule.document import ScheduleDocument
 

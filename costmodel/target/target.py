@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.converter.errors import BadInput
+from fadiff.converter.names import did_you_mean
 from fadiff.costmodel.target.core import Core
 from fadiff.costmodel.target.engines import Engines
 from fadiff.costmodel.target.epa import Epa, EpaError, fit_table

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.names import did_you_mean
 
 
 def problems(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[tuple[int | str, ...], str]]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.repeats import LEAST_STEPS, Operation, Repeat, find_repeats
+from fadiff.converter.ir.recurrence import LEAST_STEPS, Operation, Repeat, find_repeats
 from fadiff.emitters.gemmini.expression import bare
 from fadiff.emitters.gemmini.printer import CPrinter
 

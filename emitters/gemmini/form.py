@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fadiff.converter.ir.dims import Dim, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dim, Dims
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.emitters.gemmini.errors import EmitError
 

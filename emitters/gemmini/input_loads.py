@@ -5,7 +5,7 @@ Of a tile that nothing loaded ahead, the lines that products use later load duri
 
 from __future__ import annotations
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.emitters.gemmini.expression import Expr, add, box_extent, mul, sub
 from fadiff.emitters.gemmini.form import PIXELS
 from fadiff.emitters.gemmini.next_tile import next_tile_of, products_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, Tensor
-from fadiff.converter.ir.spool import release
+from fadiff.converter.ir.stored import release
 from fadiff.costmodel.group.allocation import align
 from fadiff.emitters.gemmini.memory import Memory, Place
 from fadiff.emitters.gemmini.plan import FirmwarePlan

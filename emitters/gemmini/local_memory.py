@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from fadiff.costmodel.group.local_tensors import Held
 from fadiff.costmodel.target.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import REDUCTION
+from fadiff.converter.ir.loops import REDUCTION
 from fadiff.costmodel.group.loop_convolutions import loop_steps
 from fadiff.costmodel.group.pooling import Pool
 from fadiff.emitters.gemmini.constants import ACTIVATIONS

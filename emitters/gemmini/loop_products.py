@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import REDUCTION, Dim
+from fadiff.converter.ir.loops import REDUCTION, Dim
 from fadiff.emitters.gemmini.constants import ACTIVATIONS
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus
 from fadiff.emitters.gemmini.form import PIXELS

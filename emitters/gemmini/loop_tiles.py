@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fadiff.converter.ir.dims import RELEVANT
+from fadiff.converter.ir.loops import RELEVANT
 from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.emitters.gemmini.expression import Expr, bare
 from fadiff.emitters.gemmini.form import Form

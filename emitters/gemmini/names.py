@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fadiff.converter.printable import free_name
+from fadiff.converter.names import free_name
 
 
 def _words(text: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
+from fadiff.converter.ir.loops import DIMS, REDUCTION, RELEVANT, Dim, Dims
 from fadiff.costmodel.mapping.mapping import Level, Mapping
 from fadiff.emitters.gemmini.expression import Expr, add, minimum, sub
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fadiff.converter.ir.dims import RELEVANT, Dim
+from fadiff.converter.ir.loops import RELEVANT, Dim
 from fadiff.emitters.gemmini.expression import bare, minimum, sub
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.nest import Loop, Nest, Tile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import View
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.pooling import Pool
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
 from fadiff.emitters.gemmini.form import PIXELS, Form

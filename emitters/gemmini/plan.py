@@ -6,8 +6,8 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from functools import cached_property
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.copies import MovedRows, copied_rows
 from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, plan_group
 from fadiff.costmodel.group.issue import loop_settings

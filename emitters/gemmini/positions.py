@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.mapping import Level
 from fadiff.emitters.gemmini.expression import Expr, add, box_extent, mul
 from fadiff.emitters.gemmini.form import PIXELS, Axis, Form

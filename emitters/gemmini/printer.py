@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from fadiff.converter.printable import printable
+from fadiff.converter.names import printable
 from fadiff.emitters.gemmini.expression import Expr, bare
 
 WIDTH = 110

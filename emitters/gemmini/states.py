@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer
 from fadiff.converter.ir.host import Copy, Scatter, StridedOperator
 from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.costmodel.group.allocation import align
 from fadiff.costmodel.schedule.schedule import FusionGroup
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.converter.ir.loops import DIMS, Dim
 from fadiff.costmodel.group.local_tensors import Held
 from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul
 from fadiff.emitters.gemmini.form import PIXELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim
+from fadiff.converter.ir.loops import DIMS, RELEVANT, Dim
 from fadiff.emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.local_memory import weight_tile_rows

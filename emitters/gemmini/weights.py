@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.converter.ir.spool import release
+from fadiff.converter.ir.stored import release
 from fadiff.costmodel.group.allocation import align
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.schedule.clock_parts import LayerClock
 from fadiff.costmodel.schedule.document import LayerRecord
 from fadiff.emitters.report.text import count, picojoules

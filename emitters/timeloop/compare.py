@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fadiff.converter.errors import BadInput
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
 from fadiff.costmodel.count.energy import energy_breakdown
 from fadiff.costmodel.count.nest import LayerTraffic, layer_traffic
 from fadiff.costmodel.count.timeloop_counts import Count, cycles_at

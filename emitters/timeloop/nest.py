@@ -18,7 +18,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.mapping.mapping import Level, Mapping, MappingError, Order, ceil_div
 
 StorageLevel = Literal["Registers", "Accumulator", "Scratchpad", "DRAM"]

@@ -118,7 +118,7 @@ def _worst(floats: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) ->
 
 
 def _labels(data: Path) -> np.ndarray:
-    from fadiff.converter.read.npz import read_arrays
+    from fadiff.converter.read.inputs import read_arrays
 
     arrays, there = read_arrays(data, "labelled data", _LABELS)
     for name in _LABELS:

@@ -72,7 +72,7 @@ def inspect(
 
 def _list_cuts(console: Console, model: Path, reading: ModelOptions, *, as_json: bool) -> None:
     from fadiff.converter import Cut
-    from fadiff.converter.cut_points import cut_points
+    from fadiff.converter.cuts import cut_points
 
     cut = Cut(tuple(reading.inputs), tuple(reading.outputs))
     with console.stage(f"looking for cuts in {model.name}"):

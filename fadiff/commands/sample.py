@@ -8,7 +8,7 @@ import rich_click as click
 
 from fadiff.commands import options
 from fadiff.console import Console
-from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.names import did_you_mean
 
 
 @click.command()

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.issue import loop_settings, obstacle_to_issue
 from fadiff.costmodel.group.legality import check_mapping

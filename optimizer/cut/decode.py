@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.dims import Dim
 from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.nodes import Node
 from fadiff.costmodel.mapping.mapping import Mapping

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.layer.candidates import divisors

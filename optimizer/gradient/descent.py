@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.mapping.mapping import Order
 from fadiff.costmodel.relaxed.model import RelaxedModel
 from fadiff.costmodel.schedule.schedule import GroupTile

@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.group.legality import legal
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.relaxed.model import ORDERS

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import RELEVANT, Dim
+from fadiff.converter.ir.loops import RELEVANT, Dim
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.relaxed.model import ORDERS
 from fadiff.costmodel.target.target import Target

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS, G, N, P
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, G, N, P
 from fadiff.costmodel.mapping.decision import GroupTile
 from fadiff.costmodel.nests.machine import OPERANDS, Machine, Operand
 from fadiff.costmodel.nests.workload import Workload

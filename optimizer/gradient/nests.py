@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.nests.machine import OPERANDS
 from fadiff.costmodel.nests.mapping import Ints, Mappings
 from fadiff.costmodel.relaxed.nests import RelaxedNests

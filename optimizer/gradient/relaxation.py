@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.group.nodes import Node
 from fadiff.costmodel.relaxed.model import ORDERS, RelaxedPoint
 from fadiff.optimizer.cut.decode import VARIABLES, extents_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.count.nest import bias_fills
 from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.mapping.tiling import Outline, tile_extents

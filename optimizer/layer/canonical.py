@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.mapping.columns import MappingColumns, common_shape
 from fadiff.costmodel.mapping.mapping import (
     INPUT_STATIONARY,

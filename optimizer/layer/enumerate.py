@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.tiling import tile_count
 from fadiff.optimizer.layer.accumulator_tiles import (
     PIXELS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.converter.ir.dims import S
+from fadiff.converter.ir.loops import S
 from fadiff.costmodel.count.capacity import occupancy
 from fadiff.costmodel.count.row_layout import packed_inputs_fit
 from fadiff.costmodel.mapping.columns import MappingColumns

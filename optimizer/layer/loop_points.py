@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.converter.ir.loops import DIMS, Dim
 from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.mapping import Issue, Mapping

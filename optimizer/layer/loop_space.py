@@ -16,8 +16,8 @@ from itertools import product
 
 import numpy as np
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, RELEVANT, Dim, Dims
 from fadiff.costmodel.count.capacity import Occupancy
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.group.issue import obstacle_to_issue, obstacle_to_unit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.legality import has_room

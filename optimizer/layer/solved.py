@@ -19,7 +19,7 @@ from types import TracebackType
 
 import numpy as np
 
-from fadiff.converter.cache_folder import cache_folder
+from fadiff.converter.folders import cache_folder
 from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.space import LayerSpace
 

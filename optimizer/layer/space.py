@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.loops import Dim, Dims
 from fadiff.costmodel.count.nest import fetched_positions
 from fadiff.costmodel.count.row_layout import resident_dim, splits_block
 from fadiff.costmodel.count.traffic import ALONE, Placement

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fadiff.converter.ir.builder import image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from fadiff.converter.ir.host import AveragePool
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 

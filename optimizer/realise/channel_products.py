@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Binary, Copy, Fill
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fadiff.converter.ir.builder import weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, Binary, Copy, Lookup
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 

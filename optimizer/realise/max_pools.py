@@ -12,10 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.builder import dense_strides, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from fadiff.converter.ir.host import Add, Binary, Copy, Fill, Lookup, MaxPool
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.group.pooling import obstacle_to_pooling, pool_of
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised, with_realised

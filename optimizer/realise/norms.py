@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Copy, InverseRoot, LayerNorm, Moments, Rows
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 

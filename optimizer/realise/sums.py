@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import GlobalAveragePool, Reduce
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 

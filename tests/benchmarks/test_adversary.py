@@ -6,7 +6,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.adversary import ATTACKS, attacks
 from benchmarks.adversary.graphs import exchange
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import Window
 from fadiff.costmodel.target.target import Target

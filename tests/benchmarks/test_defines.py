@@ -9,7 +9,7 @@ from benchmarks import defines
 from benchmarks.__main__ import main
 from benchmarks.defines import Point, parse_layer, z_rmse
 from benchmarks.depth_first import DepthFirstCost
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 
 DATA = Path(__file__).parent / "data/defines.csv"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.dosa_format import DosaFormatError, parse_mapping, read_points
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.mapping.mapping import MappingError
 
 FIRESIM = Path(__file__).parent / "data/firesim.csv"

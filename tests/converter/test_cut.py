@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fadiff.converter import Cut, ModelError, UnsupportedError, convert
-from fadiff.converter.cut_points import cut_points
+from fadiff.converter.cuts import cut_points
 from fadiff.converter.read.load import load_model
 from tests.converter.oracle import model_of, weights
 

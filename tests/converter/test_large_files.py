@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir import stored
-from fadiff.converter.read import slim
+from fadiff.converter.read import external_data
 from fadiff.converter.read.load import load_model
 
 
@@ -68,8 +68,8 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "LARGE_MODEL", 1)
     monkeypatch.setattr(stored, "LARGE_WEIGHT", 1024)
     monkeypatch.setattr(stored, "_LARGE_INTEGERS", 1)
-    monkeypatch.setattr(slim, "SMALLEST_FILE", 1)
-    monkeypatch.setattr(slim, "_LARGE", 100)
+    monkeypatch.setattr(external_data, "SMALLEST_FILE", 1)
+    monkeypatch.setattr(external_data, "_LARGE", 100)
 
 
 def _content(conversion: Conversion) -> dict[str, tuple[object, ...]]:
@@ -95,7 +95,7 @@ def test_integers_are_those_of_the_model_in_memory(quantised: Path, request: pyt
 
 @pytest.mark.usefixtures("in_place")
 def test_what_is_left_is_the_same_model(quantised: Path) -> None:
-    content = slim.slim_content(quantised)
+    content = external_data.slim_content(quantised)
     assert content is not None
     assert len(content) < quantised.stat().st_size - 16 * 32
     model = onnx.ModelProto.FromString(content)
@@ -110,4 +110,4 @@ def test_what_is_left_is_the_same_model(quantised: Path) -> None:
 @pytest.mark.parametrize("keep", [20, 300, 900, -40])
 def test_damaged_files_are_left_to_the_parser(quantised: Path, keep: int) -> None:
     quantised.write_bytes(quantised.read_bytes()[:keep])
-    assert slim.slim_content(quantised) is None
+    assert external_data.slim_content(quantised) is None

@@ -12,7 +12,7 @@ import pytest
 from numpy.lib import format as npy
 
 from fadiff.converter import ModelError
-from fadiff.converter.read.npz import read_arrays
+from fadiff.converter.read.inputs import read_arrays
 
 
 def _message(path: Path, *names: str) -> str:

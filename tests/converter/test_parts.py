@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from fadiff.converter.check.noise import noise_of
-from fadiff.converter.check.parts import parts_of, small_columns
+from fadiff.converter.check.noise import noise_of, parts_of, small_columns
 from fadiff.converter.ir.program import Program, program_of
 
 

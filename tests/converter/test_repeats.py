@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fadiff.converter.ir.repeats import Operation, Repeat, find_repeats, shared_roles
+from fadiff.converter.ir.recurrence import Operation, Repeat, find_repeats, shared_roles
 from tests.converter.oracle import Checked, check, weights
 from tests.recurrences import BATCH, GATES, WIDTH, cell, chain, loop
 

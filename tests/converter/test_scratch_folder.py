@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.converter.folders import scratch_folder
 
 
 def test_what_nobody_holds_goes_and_what_is_in_use_stays(tmp_path, monkeypatch):
@@ -32,7 +32,7 @@ def test_a_folder_that_another_process_takes_before_it_is_held_is_made_again(mon
             Path(path).rmdir()
         return opened(path, flags, *rest)
 
-    monkeypatch.setattr("fadiff.converter.scratch_folder._remove_if_left", lambda folder: None)
-    monkeypatch.setattr("fadiff.converter.scratch_folder.os.open", open_late)
+    monkeypatch.setattr("fadiff.converter.folders._remove_if_left", lambda folder: None)
+    monkeypatch.setattr("fadiff.converter.folders.os.open", open_late)
     with scratch_folder() as made:
         assert made.is_dir() and str(made) != taken[0]

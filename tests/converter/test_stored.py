@@ -11,9 +11,9 @@ from onnx.external_data_helper import uses_external_data
 
 from fadiff.cli import main
 from fadiff.converter import convert
-from fadiff.converter.ir import stored, weight_file
+from fadiff.converter.ir import stored
 from fadiff.converter.read.load import load_model
-from fadiff.converter.read.piecewise import run_model
+from fadiff.converter.read.runtime import run_model
 from fadiff.samples.catalog import SAMPLES
 from fadiff.samples.export import export
 from tests.converter.oracle import session
@@ -33,9 +33,9 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "LARGE_MODEL", 1)
     monkeypatch.setattr(stored, "LARGE_WEIGHT", 2**14)
-    monkeypatch.setattr(weight_file, "_LARGE_GRAPH", 1)
-    monkeypatch.setattr(weight_file, "_LARGE", 2**12)
-    monkeypatch.setattr("fadiff.converter.read.piecewise._PIECE_BYTES", 2**17)
+    monkeypatch.setattr(stored, "_LARGE_GRAPH", 1)
+    monkeypatch.setattr(stored, "_LARGE", 2**12)
+    monkeypatch.setattr("fadiff.converter.read.runtime._PIECE_BYTES", 2**17)
 
 
 def test_repeated_blocks_are_a_network(blocks: Path) -> None:

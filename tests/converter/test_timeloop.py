@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.emitters.timeloop.read.problem import read_problem
 from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from tests.emitters.timeloop.examples import PROBLEM, load_pair, replaced

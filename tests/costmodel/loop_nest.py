@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from fadiff.converter.ir.dims import DIMS, RELEVANT
+from fadiff.converter.ir.loops import DIMS, RELEVANT
 
 
 def cut(interval, size):

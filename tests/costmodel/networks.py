@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, MaxPool, PoolWindow
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.target.target import Target
 

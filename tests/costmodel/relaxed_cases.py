@@ -8,8 +8,8 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan, plan_group
 from fadiff.costmodel.group.nodes import Edge, Node, add_shape
 from fadiff.costmodel.mapping.mapping import Mapping

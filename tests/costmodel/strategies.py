@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import Window

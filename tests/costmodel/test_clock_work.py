@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.group.nodes import Edge, Node

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.depth_first import depth_first_cost, plan_depth_first, trace
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, extents
 from fadiff.costmodel.mapping.tiling import Window

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.adversary.graphs import attention
 from fadiff.converter.ir.builder import GraphBuilder, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import TensorCoreLayer, View
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan, plan_group
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.shape import shape_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.capacity import occupancy
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.legality import Room, check_mapping

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.count.nest import layer_traffic
 from fadiff.costmodel.count.traffic import Placement
 from fadiff.costmodel.mapping.mapping import Mapping

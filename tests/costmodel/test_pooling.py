@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.converter.ir.host import MaxPool
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.pooling import obstacle_to_pooling
 from fadiff.costmodel.mapping.mapping import Mapping

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.readings import as_instructions, readings

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import plan_group
 from fadiff.costmodel.group.legality import occupancy
 from fadiff.costmodel.group.nodes import Edge, Node

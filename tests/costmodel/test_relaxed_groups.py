@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.nodes import Node
 from fadiff.costmodel.mapping.mapping import Mapping

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.nest import LoopNest, layer_traffic
 from fadiff.costmodel.count.sliding_window import sliding_input_words
 from fadiff.costmodel.count.timeloop_counts import Count, Loop, cycles_at, words_entering

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError
 from fadiff.costmodel.target.target import load_target
 from fadiff.emitters.timeloop.read.mapping import check_tiles, read_mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.emitters.timeloop.nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
 

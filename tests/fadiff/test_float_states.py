@@ -16,7 +16,7 @@ from onnx import helper
 
 import fadiff as api
 from fadiff.converter import ModelError, convert
-from fadiff.converter.ir.states import State, chained
+from fadiff.converter.ir.recurrence import State, chained
 from fadiff.folder import OutputFolder
 from tests.converter.oracle import model_of, weights
 from tests.stateful import STEPS, cached_convolution, decoder, growing_lstm, gru, sequence, session_of

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fadiff as api
 from fadiff.converter import convert
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.nests.sizes import Sized, resized, sizes_of
 from fadiff.costmodel.nests.workload import Workload
 from fadiff.costmodel.relaxed.nests import RelaxedNests

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.traffic import Placement
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window

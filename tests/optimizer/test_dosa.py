@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.shape import shape_of
 from fadiff.costmodel.relaxed.model import ORDERS

@@ -6,7 +6,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.group.legality import legal
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER

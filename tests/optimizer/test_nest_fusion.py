@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.loops import DIMS
 from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import OPERANDS, FanOut, Machine, MachineError, Memory
 from fadiff.optimizer.nests.fusion import fused, groups_of, least

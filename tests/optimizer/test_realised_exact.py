@@ -7,7 +7,6 @@ import pytest
 
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
 from fadiff.converter.ir.host import (
     Activation,
@@ -20,7 +19,7 @@ from fadiff.converter.ir.host import (
     Reduce,
     Rows,
 )
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.realise.choice import EXACT, Quicker, realised_graph
 from fadiff.optimizer.search import optimize

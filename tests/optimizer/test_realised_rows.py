@@ -9,10 +9,9 @@ import pytest
 
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder, dense_strides
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, Binary, Copy, LayerNorm, Lookup, Rows, Softmax
-from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.group.candidates import signature
 from fadiff.optimizer.realise.choice import realised_graph

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from benchmarks.adversary.graphs import attention
 from benchmarks.adversary.partitions import executable, partitions
 from benchmarks.adversary.walk import keeps_over_gaps
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.group_tile import shared_channels
 from fadiff.costmodel.group.resident_tensors import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.traffic import Placement
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window

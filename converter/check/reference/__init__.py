@@ -18,7 +18,7 @@ from fadiff.converter.check.reference.emit import OPSET, Emit
 from fadiff.converter.check.reference.host import host_layer
 from fadiff.converter.check.reference.products import product
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.converter.ir.weight_file import WeightFile
+from fadiff.converter.ir.stored import WeightFile
 from fadiff.converter.read.runtime import NOT_OPTIMISED, explaining, open_session, session_options
 
 __all__ = ["MEASURED", "UNCLIPPED", "integer_reference", "reference_session", "run_reference"]

@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from fadiff.converter.ir.graph import ElementType, Tensor
-from fadiff.converter.ir.weight_file import WeightFile, initializer
+from fadiff.converter.ir.graph import ElementType, HostLayer, Tensor
+from fadiff.converter.ir.host import StridedOperator
+from fadiff.converter.ir.stored import WeightFile, initializer
 
 OPSET = 20
 
@@ -202,3 +203,21 @@ def _radices(
         offset -= start * stride
         above = stride
     return [*shape, above], [*starts, offset]
+
+
+def operand(emit: Emit, layer: HostLayer, index: int) -> str:
+    """An input through its strided access, shaped like the loops."""
+    loops = _operator(layer).loops
+    access = loops.inputs[index]
+    return emit.read(layer.inputs[index], access.offset, loops.shape, access.strides)
+
+
+def store(emit: Emit, layer: HostLayer, value: str) -> None:
+    """A value shaped like the loops, through the output's strided access."""
+    loops = _operator(layer).loops
+    emit.write(layer.outputs[0], value, loops.output.offset, loops.shape, loops.output.strides)
+
+
+def _operator(layer: HostLayer) -> StridedOperator:
+    assert isinstance(layer.operator, StridedOperator)
+    return layer.operator

@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from fadiff.converter.check.reference.emit import Emit
-from fadiff.converter.check.reference.strided import operand, store
+from fadiff.converter.check.reference.emit import Emit, operand, store
 from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import (
     WIDE_LEAST,

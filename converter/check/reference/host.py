@@ -7,11 +7,49 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.check.reference import floats, integers, rows
-from fadiff.converter.check.reference.emit import Emit
-from fadiff.converter.check.reference.strided import operand, store
+from fadiff.converter.check.reference import floats, rows
+from fadiff.converter.check.reference.emit import Emit, operand, store
 from fadiff.converter.ir import host
 from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.host import Integer, Quantise, Select
+
+_BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
+COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater_or_equal": "GreaterOrEqual",
+    "less": "Less",
+    "less_or_equal": "LessOrEqual",
+}
+
+
+def integer(emit: Emit, layer: HostLayer, operator: Integer) -> None:
+    """The functions of two integers of docs/host-ops.md."""
+    function = operator.function
+    a, b = operand(emit, layer, 0), operand(emit, layer, 1)
+    if function in ("modulo", "remainder"):
+        result = emit.op("Mod", a, b, fmod=int(function == "remainder"))
+    elif function.startswith("shift"):
+        pair = (emit.cast(v, "uint32") for v in (a, b))
+        direction = function.removeprefix("shift_").upper()
+        result = emit.cast(emit.op("BitShift", *pair, direction=direction), "int32")
+    elif function == "not_equal":
+        result = emit.op("Not", emit.op("Equal", a, b))
+    else:
+        result = emit.op({**_BITWISE, **COMPARISONS}.get(function, function.capitalize()), a, b)
+    store(emit, layer, emit.cast(result, emit.tensors[layer.outputs[0]].dtype))
+
+
+def select(emit: Emit, layer: HostLayer, operator: Select) -> None:
+    """condition != 0 ? a : b."""
+    condition = emit.cast(operand(emit, layer, 0), "bool")
+    store(emit, layer, emit.op("Where", condition, operand(emit, layer, 1), operand(emit, layer, 2)))
+
+
+def quantise(emit: Emit, layer: HostLayer, operator: Quantise) -> None:
+    """An element: sat8(rne(f32(a) * scale))."""
+    value = emit.cast(operand(emit, layer, 0), "float32")
+    store(emit, layer, emit.element(emit.scaled(value, operator.scale)))
 
 
 def add(emit: Emit, layer: HostLayer, operator: host.Add) -> None:
@@ -58,8 +96,8 @@ def formula(emit: Emit, layer: HostLayer, operator: host.Formula | host.FloatFor
     for step in operator.formula:
         primitive, *values = step.split()
         values = [primitive_operand(given) for given in values]
-        if primitive in integers.COMPARISONS:
-            results.append(emit.cast(emit.op(integers.COMPARISONS[primitive], *values), "float32"))
+        if primitive in COMPARISONS:
+            results.append(emit.cast(emit.op(COMPARISONS[primitive], *values), "float32"))
         elif primitive == "where":
             results.append(emit.op("Where", _truth(emit, values[0]), *values[1:]))
         else:
@@ -124,9 +162,9 @@ def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
         positive = emit.element(emit.scaled(a, a_scale))
         is_positive = emit.op("GreaterOrEqual", emit.word(a), emit.zero())
         result = emit.op("Where", is_positive, positive, negative)
-    elif function in integers.COMPARISONS:
+    elif function in COMPARISONS:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.cast(emit.op(integers.COMPARISONS[function], *pair), emit.element_type)
+        result = emit.cast(emit.op(COMPARISONS[function], *pair), emit.element_type)
     else:
         result = emit.cast(
             emit.op(function.capitalize(), _truth(emit, a), _truth(emit, b)), emit.element_type
@@ -235,7 +273,7 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
     host.Formula: formula,
     host.Gather: rows.gather,
     host.GlobalAveragePool: global_average_pool,
-    host.Integer: integers.integer,
+    host.Integer: integer,
     host.InverseRoot: rows.inverse_root,
     host.LayerNorm: rows.layer_norm,
     host.LogSoftmax: rows.log_softmax,
@@ -244,12 +282,12 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
     host.MaxPool: max_pool,
     host.Moments: rows.moments,
     host.Planes: floats.planes,
-    host.Quantise: integers.quantise,
+    host.Quantise: quantise,
     host.Reduce: rows.reduce,
     host.ResizeLinear: rows.resize_linear,
     host.ScaleShift: scale_shift,
     host.Scatter: rows.scatter,
-    host.Select: integers.select,
+    host.Select: select,
     host.Softmax: rows.softmax,
     host.ToFloat: floats.to_float,
     host.ToInt8: floats.to_int8,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.converter.ir.loops import DIMS, Dim
 from fadiff.costmodel.nests.machine import DATA_SPACES, LoopLimits, Operand
 from fadiff.emitters.timeloop.read.yaml_lines import Entry
 

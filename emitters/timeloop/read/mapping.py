@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.count.capacity import occupancy
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order
 from fadiff.costmodel.mapping.shape import shape_of

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, TensorCoreOp, View
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.emitters.timeloop.nest import OPERANDS
 from fadiff.emitters.timeloop.read.yaml_lines import Entry, read_root
 

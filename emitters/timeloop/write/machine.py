@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.converter.ir.loops import DIMS, Dim
 from fadiff.costmodel.nests.machine import DATA_SPACES, OPERANDS, FanOut, Machine, Memory
 from fadiff.costmodel.nests.mapping import Mappings
 from fadiff.costmodel.nests.workload import Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.converter.ir.loops import DIMS, Dim
 from fadiff.emitters.timeloop.nest import KEPT, LOOPS, OPERANDS, Factor, Loops, TimeloopNest
 from fadiff.emitters.timeloop.write.problem import letters_of
 from fadiff.emitters.timeloop.write.units import Unit

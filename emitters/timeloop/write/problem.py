@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]

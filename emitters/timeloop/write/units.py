@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from fadiff.converter.ir.dims import DIMS, Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
-from fadiff.converter.printable import free_name
+from fadiff.converter.ir.loops import DIMS, Dims
+from fadiff.converter.names import free_name
 from fadiff.costmodel.group.fusion import paper_plan, plan_group, stored_as
 from fadiff.costmodel.group.local_tensors import input_path
 from fadiff.costmodel.mapping.mapping import Mapping

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fadiff.converter.check.reference import run_reference
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph
 from fadiff.converter.ir.host import GlobalAveragePool
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from fadiff.costmodel.target.target import Target, load_target

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from fadiff.converter.ir.builder import GraphBuilder
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
 from fadiff.costmodel.group.local_tensors import obstacle

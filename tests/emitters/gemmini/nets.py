@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.schedule.host_records import operator_of
 
 Shape = tuple[int, int, int, int]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.local_tensors import obstacle
 from fadiff.costmodel.group.resident_tensors import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.additions import resadd_tile
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.mapping.mapping import Mapping

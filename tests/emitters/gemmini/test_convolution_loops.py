@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Mapping, Order
 from fadiff.costmodel.schedule.evaluate import evaluate

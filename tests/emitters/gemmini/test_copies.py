@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fadiff.converter.ir.builder import GraphBuilder
 from fadiff.converter.ir.host import Copy
 from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.states import State
+from fadiff.converter.ir.recurrence import State
 from fadiff.costmodel.group.copies import moved_rows
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.clock import program_cycles

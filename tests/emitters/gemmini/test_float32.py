@@ -8,9 +8,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.converter.ir.host import Add
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
 from fadiff.costmodel.target.target import Target

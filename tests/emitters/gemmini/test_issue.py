@@ -9,8 +9,8 @@ from itertools import permutations
 import pytest
 
 from fadiff.converter.ir.builder import GraphBuilder
-from fadiff.converter.ir.dims import Dim, Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.loops import Dim, Dims
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from fadiff.costmodel.group.tile_buffer import Span, TileBuffer

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fadiff.converter.ir.builder import GraphBuilder, dense_strides
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
 from fadiff.converter.ir.host import Exponentials, InverseRoot, Rows
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check

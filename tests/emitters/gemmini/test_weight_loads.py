@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.core import Core

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import Profile, Schedule, singleton_groups
 from fadiff.costmodel.target.target import load_target

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.dims import DIMS, Dim, Dims
 from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError
 from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups

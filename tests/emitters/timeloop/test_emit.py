@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from benchmarks.adversary.graphs import attention
-from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.resident_tensors import with_resident_tensors
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import (
     OPERANDS,

@@ -1,8 +1,10 @@
-"""Pools with ceil_mode whose last window would begin behind the image.
+"""Windows that ONNX Runtime and shape inference see differently, or not at all, written out.
 
-ONNX Runtime drops such a window, as PyTorch does, but before opset 22 shape inference counts it: every
-shape behind the pool would be wrong.  The kept windows lie in the padded image, so the pool is written
-such that both count alike, and no divisor of an average changes.
+Pools with ceil_mode whose last window would begin behind the image: ONNX Runtime drops such a window, as
+PyTorch does, but before opset 22 shape inference counts it: every shape behind the pool would be wrong.  The
+kept windows lie in the padded image, so the pool is written such that both count alike, and no divisor of an
+average changes.  Dilated windows padded by `auto_pad` SAME, as PyTorch writes `padding="same"`: ONNX Runtime
+has none.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import onnx
 from onnx import NodeProto
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, named
+from fadiff.converter.ir.kinds import Kind, is_a, named
+from fadiff.converter.ir.operators import pads_of
 from fadiff.converter.ir.program import Node, program_of
 
 _POOLS = named(Kind.POOL)
@@ -106,3 +109,20 @@ def _rewritten(model: onnx.ModelProto, node: Node, axes: list[_Axis]) -> onnx.Mo
         operands = [edit.constant(f"{name}.bound", np.array(bound, np.int64)) for bound in bounds]
         pool.replace_input_with(0, edit.insert(pool, "Slice", [pool.inputs[0], *operands], name)[0])
     return edit.model()
+
+
+def write_out_padding(model: onnx.ModelProto) -> None:
+    """Rewrite such nodes in place; those whose sizes are unknown stay as they are."""
+    program = program_of(model)
+    for proto, node in zip(model.graph.node, program.nodes, strict=True):
+        same = node.attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+        windowed = is_a(node, Kind.POOL) or node.op == "Conv"
+        if not windowed or not same or max(node.attributes.get("dilations", (1,))) == 1:
+            continue
+        size = program.shapes.get(node.inputs[0], ())[2:]
+        kernel = node.attributes.get("kernel_shape") or program.shapes.get(node.input(1), ())[2:]
+        if len(size) != len(kernel) or not size:
+            continue
+        kept = [attribute for attribute in proto.attribute if attribute.name not in ("auto_pad", "pads")]
+        del proto.attribute[:]
+        proto.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads_of(node, size, kernel))])

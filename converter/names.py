@@ -1,9 +1,10 @@
-"""Names as people may see them: characters that rule a terminal or turn text around become escapes."""
+"""Names as people see and type them: characters that rule a terminal become escapes; which one was meant."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from difflib import get_close_matches
 from itertools import count
 
 _RULING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -35,3 +36,15 @@ def free_name(wanted: str, taken: Container[str]) -> str:
     """
     names = (f"{wanted}_{number}" for number in count(2))
     return next(name for name in names if name not in taken) if wanted in taken else wanted
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
+    """`did you mean X?` of the known names that are most like it, at most `most`; nothing where none is.
+
+    >>> did_you_mean("gemini-large", ["gemmini-large", "gemmini-small"])
+    'did you mean gemmini-large?'
+    >>> did_you_mean("conv", ["conv1", "conv2", "relu"], most=2)
+    'did you mean conv2 or conv1?'
+    """
+    close = get_close_matches(name, sorted(known), n=most)
+    return f"did you mean {' or '.join(close)}?" if close else ""

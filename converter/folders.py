@@ -1,4 +1,4 @@
-"""Temporary folders of which nothing stays: what a killed process left, the next one removes."""
+"""Folders of ours: what is kept between runs, and temporary ones of which nothing stays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """$FADIFF_CACHE, else `fadiff` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
+    if configured := os.environ.get("FADIFF_CACHE"):
+        return Path(configured)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fadiff"
+
 
 _PREFIX = "fadiff-scratch-"
 
