@@ -26,7 +26,7 @@ from fadiff.emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from fadiff.emitters.gemmini.run import parameters
 from fadiff.emitters.gemmini.skeletons import render
 from fadiff.emitters.gemmini.weights import BlobSums, WeightBlob
-from fadiff.emitters.memory_map import MEMORY_MAP, memory_map_json
+from fadiff.emitters.memory_map import MEMORY_MAP, MemoryMap, memory_map_json
 
 _RUNTIME = Path(__file__).parent / "runtime"
 """C that every firmware brings: host operators, the console of simulators."""
@@ -108,7 +108,6 @@ def firmware_files(
     graph, model = plan.schedule.graph, plan.model
     vectors, places = pack_vectors(graph, [test_vectors, *later_steps])
     document = memory_map(plan)
-    checks = layer_checks(document, test_vectors, exact=plan.schedule.target.element_type == "int8")
     values = program_values(plan, generator, places) | {
         "guard": f"{model.upper()}_H",
         "weight_crc32": sums.crc32,
@@ -124,11 +123,7 @@ def firmware_files(
     programs = program_files(plan, values)
     return {
         **programs,
-        f"{model}_layer_checks.h": render(
-            "layer_checks.h.j2",
-            **{**values, "guard": f"{model.upper()}_LAYER_CHECKS_H"},
-            checks=[replace(check, tensor=plain(check.tensor)) for check in checks],
-        ),
+        **checks_file(plan, values, document, test_vectors),
         "main.c": render("main.c.j2", **values),
         **library_files(values, programs),
         "test_vectors.bin": vectors,
@@ -202,6 +197,19 @@ def program_files(plan: FirmwarePlan, values: MappingABC[str, Any]) -> dict[str,
         f"{plan.model}_layers.c": render("layers.c.j2", **values),
         f"{plan.model}_self_test.c": render("self_test.c.j2", **values),
     }
+
+
+def checks_file(
+    plan: FirmwarePlan,
+    values: MappingABC[str, Any],
+    document: MemoryMap,
+    vectors: MappingABC[str, np.ndarray],
+) -> dict[str, str]:
+    """What layers leave in memory for `vectors`, which main.c compares on demand."""
+    checks = layer_checks(document, vectors, exact=plan.schedule.target.element_type == "int8")
+    known = {**values, "checks": [replace(check, tensor=plain(check.tensor)) for check in checks]}
+    known["guard"] = f"{plan.model.upper()}_LAYER_CHECKS_H"
+    return {f"{plan.model}_layer_checks.h": render("layer_checks.h.j2", **known)}
 
 
 def library_files(values: MappingABC[str, Any], programs: Iterable[str]) -> dict[str, str | bytes]:

@@ -17,6 +17,7 @@ from fadiff.costmodel.target.target import target_yaml
 from fadiff.emitters.gemmini.constants import INTERFACE_VERSION
 from fadiff.emitters.gemmini.emit import (
     banner,
+    checks_file,
     descriptor,
     library_files,
     pack_vectors,
@@ -110,13 +111,16 @@ def _files(
     """Content of every file but the weights, by name."""
     programs: dict[str, str] = {}
     maps: dict[str, str] = {}
+    checks: dict[str, str] = {}
     values: list[dict[str, Any]] = []
     vectors = b""
     for entry, plan in zip(entries, linked.plans, strict=True):
         steps, places = pack_vectors(entry.schedule.graph, entry.steps)
         of_entry = program_values(plan, generator, places) | {"guard": f"{plan.model.upper()}_H"}
         programs |= program_files(plan, of_entry)
-        maps[map_name(entry.name)] = memory_map_json(memory_map(plan))
+        document = memory_map(plan)
+        maps[map_name(entry.name)] = memory_map_json(document)
+        checks |= checks_file(plan, of_entry, document, entry.steps[0])
         calls = {
             "steps": len(entry.steps),
             "first": len(vectors),
@@ -158,6 +162,7 @@ def _files(
         "main.c": render("entries_main.c.j2", **shared, **loop, new_tokens=NEW_TOKENS),
         **library_files(shared, programs),
         "test_vectors.bin": vectors,
+        **checks,
         **maps,
         "target.yaml": target_yaml(target),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -150,15 +151,33 @@ def test_rows_of_a_cache_are_outermost(compiled: fadiff.EntriesResult) -> None:
     assert memory_map["tensors"][written.inputs[0]]["shape"] == [TOKENS, 1, 2, 8]
 
 
+def _make_check(firmware: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-s", "check", f"PYTHON={sys.executable}", *more]
+    return subprocess.run(command, cwd=firmware, capture_output=True, text=True, check=False)
+
+
 def test_main_runs_all_entries(compiled: fadiff.EntriesResult) -> None:
-    done = subprocess.run(
-        ["make", "-s", "check", f"PYTHON={sys.executable}"],
-        cwd=compiled.out / "firmware",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _make_check(compiled.out / "firmware")
     assert "lm: all outputs agree in 5 calls of 2 entries" in done.stdout, done.stdout + done.stderr
+
+
+def test_layers_of_every_entry_are_compared(compiled: fadiff.EntriesResult, tmp_path: Path) -> None:
+    """In the first call of each, all layers that are in memory; a wrong one of the second entry is named."""
+    firmware = tmp_path / "firmware"
+    shutil.copytree(compiled.out / "firmware", firmware)
+    done = _make_check(firmware, "CHECK_LAYERS=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for entry, result in compiled.entries.items():
+        count = len(result.document.layers)
+        (found,) = re.findall(rf"lm_{entry}: (\d+) of {count} layers compared, all agree", done.stdout)
+        assert int(found) > count / 2
+    checks = firmware / "lm_decode_layer_checks.h"
+    checks.write_text(re.sub(r"0x\w{8}u", "0x00000000u", checks.read_text(), count=1))
+    done = _make_check(firmware, "CHECK_LAYERS=1")
+    assert done.returncode != 0
+    assert re.search(r"lm_prefill: .* all agree\nlm_decode: layer 0, .* is wrong in bytes", done.stdout), (
+        done.stdout
+    )
 
 
 def test_each_entry_is_measured(compiled: fadiff.EntriesResult) -> None:
