@@ -19,6 +19,7 @@ from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.plan.plan import Step, plan
+from fadiff.converter.quantise.channels import Channels, scaled_by_channel
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.equalise import equalise, find_pairs
@@ -28,6 +29,7 @@ from fadiff.converter.quantise.zeros import Zeros, prescribed
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.rewrites import (
     BORDER_ZEROS,
+    CHANNEL_SCALES,
     EQUALISE_CHANNELS,
     FOLD_EPILOGUES,
     FOLD_INPUTS,
@@ -111,7 +113,7 @@ class Drafter:
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
         seen = () if self.weights or FOLD_EPILOGUES in self.without else plain.samples
-        pairs = find_pairs(self.file, plain.model, plain.program, seen, self.scales)
+        pairs = () if self.scales else find_pairs(self.file, plain.model, plain.program, seen)
         if not pairs:
             return None
         model, note, caps = equalise(plain.model, plain.program, pairs)
@@ -151,8 +153,15 @@ class Drafter:
             known,
             self._kept_zeros(program, steps),
             self.samples,
+            self._channels(program, steps),
         )
         return Draft(calibration, (note,) if note else ())
+
+    def _channels(self, program: Program, steps: tuple[Step, ...]) -> Channels:
+        """The file's scales of output channels that stay, where its scales do."""
+        if not self.scales or self.element != "int8" or CHANNEL_SCALES in self.without:
+            return {}
+        return scaled_by_channel(program, steps, self.simplified.channels)
 
     def _kept_zeros(self, program: Program, steps: tuple[Step, ...]) -> Mapping[str, tuple[int, float]]:
         """The file's zero points that stay, where its scales do."""

@@ -26,12 +26,15 @@ from fadiff.converter.lower import lower
 from fadiff.converter.names import printable
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.calibrate import CalibrationData
+from fadiff.converter.quantise.channels import channel_notes
 from fadiff.converter.quantise.choose import Choice
 from fadiff.converter.quantise.doubts import doubts, without_tables
 from fadiff.converter.quantise.float_states import decide
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch
 from fadiff.converter.quantise.qdq import quantised_model
+from fadiff.converter.quantise.scales import stored_values
 from fadiff.converter.quantise.weights import Quantisation, as_float
+from fadiff.converter.quantise.zeros import zero_notes
 from fadiff.converter.read.cut import Cut, cut_model
 from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.interface import InputType, InputTypes, input_types, suggested_spans, take_bytes
@@ -279,8 +282,11 @@ def convert(
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
-    if draft.kept_zeros and element == "int8":
-        notes.append(f"{len(draft.kept_zeros)} of {len(simplified.zeros)} zero points of the file are kept")
+    if element == "int8" and scales:
+        stored = stored_values(program, steps)
+        notes.extend(zero_notes(stored, draft.known, simplified.zeros, draft.kept_zeros))
+        given = {name: of for name, of in simplified.channels.items() if name in program.constants}
+        notes.extend(channel_notes(program, given, draft.channels))
     progress("lowering")
     if element == "float32":
         quantisation = as_float(program, steps)

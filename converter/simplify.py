@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from fadiff.converter.contrib import expand_contrib
@@ -38,6 +39,7 @@ class Simplified:
     program: Program
     scales: Mapping[str, float]
     zeros: Mapping[str, tuple[int, float]]
+    channels: Mapping[str, np.ndarray]
     spans: Spans
     notes: tuple[str, ...]
 
@@ -117,5 +119,11 @@ def simplify(
             "requantised per tensor; not bit-exact with the file"
         )
     return Simplified(
-        model, program, {**imported.scales, **weights.scales}, imported.zeros, imported.spans, tuple(notes)
+        model,
+        program,
+        {**imported.scales, **weights.scales},
+        imported.zeros,
+        imported.channels,
+        imported.spans,
+        tuple(notes),
     )

@@ -355,6 +355,7 @@ def _renamed(layer: Layer, name: str, names: Mapping[str, str]) -> Layer:
         weight=replace(layer.weight, tensor=names[layer.weight.tensor]),
         output=replace(layer.output, tensor=names[layer.output.tensor]),
         bias=None if layer.bias is None else names[layer.bias],
+        channel_scale=None if layer.channel_scale is None else names[layer.channel_scale],
         row_scale=None if scale is None else replace(scale, tensor=names[scale.tensor]),
     )
 

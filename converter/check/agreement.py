@@ -135,7 +135,7 @@ def _common_values(
 
 
 def _onnx_order(graph: Graph, tensor: str, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return from_storage(replace(graph.tensors[tensor], scale=None), stored, shape)
+    return from_storage(replace(graph.tensors[tensor], scale=None, along=None), stored, shape)
 
 
 def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:

@@ -8,8 +8,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-
 EIGHT_BITS = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 WIDE = (np.int16, np.uint16)
 
@@ -55,12 +53,3 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Smallest and largest integer of a type, those of 2 and 4 bits included."""
     limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     return int(limits.min), int(limits.max)
-
-
-def weight_sqnr(values: np.ndarray) -> float:
-    """How well one symmetric scale represents a weight tensor, in dB."""
-    scale = symmetric_scale(float(values.min()), float(values.max()))
-    rounded = np.clip(np.rint(values / scale), -INT8_MAX, INT8_MAX) * np.float64(scale)
-    noise = float(((values - rounded) ** 2).sum())
-    signal = float((values.astype(np.float64) ** 2).sum())
-    return float("inf") if noise == 0 or signal == 0 else float(10 * np.log10(signal / noise))

@@ -2,8 +2,8 @@
 
 Gemmini has no zero points and one scale per layer, so what a tool decided is kept where it fits
 (int8 with zero point 0, uint8 with zero point 128, one scale per tensor; zero points where `zeros.py` allows
-them) and otherwise replaced by the nearest symmetric scale that covers the same range; every replacement is
-noted.
+them, scales of channels where `channels.py` of quantise does) and otherwise replaced by the nearest symmetric
+scale that covers the same range; every replacement is noted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from fadiff.converter.dequantise.affine import (
     is_integer,
     is_lowest,
     quantised,
-    weight_sqnr,
 )
-from fadiff.converter.dequantise.changes import Changes
 from fadiff.converter.dequantise.qonnx import expand_quant_nodes
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
 from fadiff.converter.dequantise.saturation import leaves, reach
@@ -56,6 +54,8 @@ class Imported:
     """Zero point (of int8) and scale by float value: better than `scales` where there may be one."""
     spans: Spans = field(default_factory=dict)
     """What inputs of the model can be, by their quantisation in the file."""
+    channels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Scales of constants that have one for each index of an axis: they broadcast to the constant."""
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
@@ -102,11 +102,13 @@ class _Stripper:
         """Constants that have a scale."""
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
+        self.channels: dict[str, np.ndarray] = {}
         self.zeros: dict[str, tuple[int, float]] = {}
         self.inputs = {value.name for value in self.graph.input}
         self.spans: dict[str, tuple[float, float]] = {}
         self.added: dict[str, np.ndarray] = {}
-        self.changes = Changes()
+        self.wide: list[str] = []
+        """Activations of 16 bits."""
         self.limits: dict[str, tuple[float, float]] = {}
         """What 8-bit activations saturate at."""
         self.writers: dict[str, onnx.NodeProto] = {}
@@ -139,8 +141,13 @@ class _Stripper:
         self._rename_outputs()
         self.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self.added.items())
         del self.graph.value_info[:]
-        notes = (*self._boundary_notes(), *self.changes.notes())
-        return Imported(self.scales, notes, self.zeros, self.spans)
+        notes = self._boundary_notes()
+        if self.wide:
+            notes.append(
+                f"{len(self.wide)} activations had 16 bits (first: {self.wide[0]}): 8 of them are kept, over "
+                "the same range; not bit-exact with the file"
+            )
+        return Imported(self.scales, tuple(notes), self.zeros, self.spans, self.channels)
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray]:
         for value in node.input[1:]:
@@ -167,6 +174,9 @@ class _Stripper:
         if node.op_type in _GIVES and inputs and inputs[0] in self.weights:
             self.weights.add(node.output[0])  # transposed after its DequantizeLinear
             self.scales[node.output[0]] = self.scales[inputs[0]]
+        elif node.op_type == "Transpose" and self.channels.get(inputs[0], np.ones(())).ndim:
+            order = next((tuple(a.ints) for a in node.attribute if a.name == "perm"), None)
+            self.channels[node.output[0]] = self.channels[inputs[0]].transpose(order)
         read = inputs if node.op_type in ("Concat", *_SUMS) else inputs[:1]
         inherits = node.op_type in _KEEPS_SIGN | _SUMS and all(self._is_not_negative(v) for v in read)
         if node.op_type in _NOT_NEGATIVE or inherits or self._is_even_power(node):
@@ -302,10 +312,10 @@ class _Stripper:
             self.scales[value] = step
             return
         self.scales[value] = symmetric_scale(*span)
-        if zero.dtype not in WIDE:
+        if zero.dtype in WIDE:
+            self.wide.append(value)
+        else:
             self.zeros[value] = int(centre - limits.min - 128), step
-            self.changes.coarsest = max(self.changes.coarsest, self.scales[value] / step)
-        (self.changes.wide if zero.dtype in WIDE else self.changes.asymmetric).append(value)
 
     def _dequantise(
         self, node: onnx.NodeProto, integers: tuple[np.ndarray, np.ndarray] | None = None
@@ -330,14 +340,12 @@ class _Stripper:
         if data.dtype == np.int32:  # a bias: its scale follows from input and weights
             return None
         shifted = data.astype(np.int32) - centre.astype(np.int32)
-        if scale.size == 1 and shifted.min(initial=0) >= -128 and shifted.max(initial=0) <= 127:
+        fits = shifted.min(initial=0) >= -128 and shifted.max(initial=0) <= 127
+        if fits and scale.size == 1:
             self.scales[name] = float(scale.reshape(-1)[0])  # the integers stay, without their zero point
             self.weights.add(name)
         else:
-            coarse = symmetric_scale(float(values.min()), float(values.max()))
-            self.changes.per_channel.append(
-                (name, weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
-            )
+            self.channels[name] = np.asarray(step, np.float32)
         return None
 
     def _rescale(self, node: onnx.NodeProto, scale: np.ndarray, before: np.ndarray) -> onnx.NodeProto:
@@ -381,6 +389,8 @@ class _Stripper:
             renamed[source] = output.name
             if source in self.scales:
                 self.scales[output.name] = self.scales.pop(source)
+            if source in self.zeros:
+                self.zeros[output.name] = self.zeros.pop(source)
 
     def _boundary_notes(self) -> list[str]:
         notes = []

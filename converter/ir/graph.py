@@ -155,12 +155,15 @@ class TensorCoreLayer:
     onnx_nodes: tuple[str, ...] = ()
     row_scale: View | None = None
     """View of a float32 tensor of positive factors, the same for all K (and depthwise channels)."""
+    channel_scale: str | None = None
+    """A constant float32 [G, K]: results of every channel leave the accumulator with its factor beside
+    `scale` (not with a `row_scale`)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the tensors read, constants included."""
         scales = self.row_scale.tensor if self.row_scale is not None else None
-        names = (self.input.tensor, self.weight.tensor, self.bias, scales)
+        names = (self.input.tensor, self.weight.tensor, self.bias, scales, self.channel_scale)
         return tuple(name for name in names if name is not None)
 
     @property

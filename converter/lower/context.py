@@ -150,7 +150,8 @@ class Lowering:
         if bias is None and moved is None:
             return None
         if bias is None:
-            bias = Quantised(np.zeros(1, np.int32), product_scale(step, self.quantisation))
+            unit = product_scale(step, self.quantisation)
+            bias = Quantised(np.zeros(1, np.int32), float(unit) if unit.ndim == 0 else 1.0)
         data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,))
         if moved is not None:
             limit = np.iinfo(np.int32)
@@ -168,6 +169,13 @@ class Lowering:
         tensor = self.graph.tensor(name, data.shape, self.element, self.unit(content), data, onnx_name=name)
         self._weights.setdefault(name, []).append(tensor)
         return tensor
+
+    def channel_scale(self, step: Step, groups: int, weight: Quantised) -> str | None:
+        """The scales of a product's weights for each output channel, None where there is one for all."""
+        if weight.channels is None:
+            return None
+        scales = weight.channels.reshape(groups, -1).astype(np.float32)
+        return self.graph.constant(f"{step.name}.scales", scales.shape, "float32", None, scales)
 
     def unit(self, content: Quantised) -> float | None:
         """Scale of a tensor that holds `content`."""
@@ -191,6 +199,7 @@ class Lowering:
             source.dtype,
             value.scale,
             onnx_axes=order if is_value else None,
+            zero=source.zero,
         )
         out = dense(tensor, shape, value.scale, order)
         self.move(value, out, name)

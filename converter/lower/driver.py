@@ -21,7 +21,7 @@ from fadiff.converter.lower.layout import finish_outputs, meaning_along
 from fadiff.converter.lower.lookup import lower_bytes, lower_lookup
 from fadiff.converter.lower.rows import lower_norm
 from fadiff.converter.lower.table import find, problem
-from fadiff.converter.plan.inputs import Affine, affine_of
+from fadiff.converter.plan.inputs import UNCHANGED, Affine, affine_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.rewrites import ABSORB_MOVEMENT
@@ -112,11 +112,15 @@ def _lower_input(lowering: Lowering, value: str, stored: str = "", along: AxisSc
     program = lowering.program
     shape = program.shapes[value]
     scale = lowering.scale(stored or value)
-    order = _input_order(program, value)
+    order, zero = _input_order(program, value), lowering.zero(value)
+    sizes = tuple(shape[i] for i in order)
+    if zero and along is None and scale is not None:
+        along = meaning_along(UNCHANGED, scale, zero, sizes, len(sizes) - 1)
     tensor = lowering.graph.input(
         value,
-        tuple(shape[i] for i in order),
+        sizes,
         lowering.dtype(value),
+        zero=zero,
         scale=scale,
         onnx_name=value,
         onnx_axes=None if order == tuple(range(len(shape))) else order,

@@ -15,7 +15,7 @@ from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.movement import merged_parts
-from fadiff.converter.plan.inputs import Affine, affine_of
+from fadiff.converter.plan.inputs import UNCHANGED, Affine, affine_of
 from fadiff.converter.plan.plan import Step
 
 
@@ -76,15 +76,17 @@ def finish_outputs(lowering: Lowering, ends: Mapping[str, Step]) -> tuple[str, .
             )
             row_major = stored.is_row_major
         lowering.rename(stored, value, row_major)
-        if value in ends:
-            _give_meaning(lowering, stored.tensor, ends[value])
+        if value in ends or lowering.zero(value):
+            _give_meaning(lowering, stored.tensor, value, ends.get(value))
         names.append(stored.tensor)
     return tuple(names)
 
 
-def _give_meaning(lowering: Lowering, name: str, step: Step) -> None:
-    tensor, shape = lowering.graph.tensors[name], lowering.program.shapes[step.output]
-    affine, axis = affine_of(lowering.program, step.nodes), len(tensor.shape) - 1
+def _give_meaning(lowering: Lowering, name: str, value: str, step: Step | None) -> None:
+    """Of the integers of an output that has a zero point, or that a step of kind output ends."""
+    tensor, shape = lowering.graph.tensors[name], lowering.program.shapes[value]
+    affine = UNCHANGED if step is None else affine_of(lowering.program, step.nodes)
+    axis, source = len(tensor.shape) - 1, value if step is None else step.source
     order = tensor.onnx_axes or tuple(range(len(shape)))
     if affine.axis is not None and shape[affine.axis] > 1:
         sizes = [shape[i] for i in order]  # (as stored, but for axes of size 1)
@@ -92,7 +94,7 @@ def _give_meaning(lowering: Lowering, name: str, step: Step) -> None:
         places = enumerate(tensor.shape)
         axis = next(i for i, n in places if n > 1 and math.prod(tensor.shape[i + 1 :]) == inner)
     assert tensor.scale is not None
-    along = meaning_along(affine, tensor.scale, lowering.zero(step.source), tensor.shape, axis)
+    along = meaning_along(affine, tensor.scale, lowering.zero(source), tensor.shape, axis)
     lowering.graph.tensors[name] = replace(tensor, along=along)
 
 

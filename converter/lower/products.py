@@ -134,6 +134,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
             pads=pads,
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
+            channel_scale=lowering.channel_scale(step, groups, weight),
         ),
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
     )
@@ -149,7 +150,7 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     if lowering.is_float:
         product = Quantised(matrix * alpha, 1.0)
     else:
-        product = Quantised(matrix, float(np.float32(weight.scale) * alpha))
+        product = Quantised(matrix, float(np.float32(weight.scale) * alpha), weight.channels)
     value = lowering.value(node.inputs[0])
     if node.attributes.get("transA", 0):
         value = value.transpose((1, 0))
@@ -187,6 +188,7 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
             bias=lowering.bias(step, 1, k),
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
+            channel_scale=lowering.channel_scale(step, 1, weight),
         ),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
     )

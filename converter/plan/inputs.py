@@ -65,7 +65,7 @@ def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[
         is_byte = value in program.byte_inputs
         if not is_byte and (value in but or value in states or not program.is_float(value)):
             continue
-        nodes, reader, known = list[Node](), program.sole_consumer(value), _IDENTITY
+        nodes, reader, known = list[Node](), program.sole_consumer(value), UNCHANGED
         while reader is not None and not set(reader.outputs) & set(but):
             step = _of_node(program, reader)
             following = None if step is None else known.then(step.factor, step.shift, step.axis)
@@ -109,14 +109,14 @@ def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
 
 
 def _combined(program: Program, nodes: Collection[Node]) -> Affine | None:
-    known: Affine | None = _IDENTITY
+    known: Affine | None = UNCHANGED
     for node in nodes:
         step = _of_node(program, node)
         known = None if step is None or known is None else known.then(step.factor, step.shift, step.axis)
     return known
 
 
-_IDENTITY = Affine(np.ones(()), np.zeros(()))
+UNCHANGED = Affine(np.ones(()), np.zeros(()))
 _MOST_TABLES = 8
 """Of 256 bytes, for channels of their own; colours have three."""
 
@@ -131,7 +131,7 @@ def _of_node(program: Program, node: Node) -> Affine | None:
     ):
         return None
     if node.op == "Identity" or (node.op == "Cast" and node.inputs[0] in program.byte_inputs):
-        return _IDENTITY
+        return UNCHANGED
     if node.op == "BatchNormalization":
         return _of_normalisation(program, node)
     constants = [program.constants[v] for v in node.inputs if v in program.constants]

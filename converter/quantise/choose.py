@@ -21,6 +21,7 @@ from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.biases import Corrections, Product, biased_products, mean_outputs, shared
+from fadiff.converter.quantise.channels import Channels
 from fadiff.converter.quantise.columns import with_headroom
 from fadiff.converter.quantise.judge import Judge
 from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
@@ -107,6 +108,8 @@ class Calibration:
     known: Mapping[str, float]
     kept_zeros: Mapping[str, tuple[int, float]]
     samples: Samples
+    channels: Channels = field(default_factory=dict, repr=False, compare=False)
+    """Scales of weights that it prescribes for each output channel."""
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
     """Integers of the program's constants."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
@@ -262,6 +265,7 @@ class Calibration:
             choice.weights,
             zero_points="free" if choice.zeros else "none",
             kept_zeros=self.kept_zeros,
+            channels=self.channels,
             look=look,
             integers=self.integers,
         )

@@ -10,8 +10,7 @@ whose folded batch normalisations leave channels that differ by a factor of a hu
 Clip(x, 0, 6) is no such function: a channel multiplied by s is clipped at 6 s, each at its own bound, which
 no array does.  But int8 saturates at the largest value that calibration saw.  So channels are only
 multiplied there, and by so little that no calibrated value passes 6: then saturation comes first at every
-bound, and stands for all of them as it stood for the one.  Values whose scale the file prescribes are
-treated alike: their channels are multiplied as far as their range has room.
+bound, and stands for all of them as it stood for the one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import (
@@ -36,7 +34,6 @@ from fadiff.converter.ir.operators import (
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.observe import channel_maxima
-from fadiff.converter.quantise.scales import saturates_at
 from fadiff.converter.read.inputs import Samples
 
 _WORTH_BITS = 1.0
@@ -66,27 +63,22 @@ class Pair:
         return tuple(name for name in (self.first.inputs[1], self.bias, self.second.inputs[1]) if name)
 
 
-def find_pairs(
-    file: str, model: onnx.ModelProto, program: Program, samples: Samples, scales: Mapping[str, float]
-) -> tuple[Pair, ...]:
+def find_pairs(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[Pair, ...]:
     """The pairs of a normalised model and what makes all their channels alike; none if no layer saves a bit.
 
     `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
-    `scales` are those that the file prescribes: weights that have one stay, ranges of values are limits.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
     pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
-    pairs = [pair for pair in pairs if _is_free(program, pair, scales)]
-    limits = {pair.first.name: _limits(program, pair, scales) for pair in pairs}
-    pairs = [pair for pair in pairs if samples or not limits[pair.first.name]]
+    pairs = [pair for pair in pairs if samples or pair.clip is None]
     if max(_lost_bits(pairs, program.constants).values(), default=0.0) < _WORTH_BITS:
         return ()
-    limits = {pair.first.name: limit for pair in pairs if (limit := limits[pair.first.name])}
-    limited = {value for limit in limits.values() for value in limit}
-    largest = channel_maxima(file, model, samples, limited) if limited else {}
-    room = {name: _room(limit, largest) for name, limit in limits.items()}
+    clips = {pair.first.name: pair.clip for pair in pairs if pair.clip is not None}
+    clipped = {clip.outputs[0] for clip in clips.values()}
+    largest = channel_maxima(file, model, samples, clipped) if clipped else {}
+    room = {name: _room(_bound(program, clip), largest[clip.outputs[0]]) for name, clip in clips.items()}
     weights, found = equalised(program.constants, pairs), list(pairs)
     for _ in range(_MOST_SWEEPS):
         changed = False
@@ -132,22 +124,6 @@ def equalise(
     return edit.model(), note, frozenset(caps)
 
 
-def _is_free(program: Program, pair: Pair, scales: Mapping[str, float]) -> bool:
-    """Whether no prescribed scale holds the weights, or lets values pass the bound of the Clip."""
-    between = [scales[value] for value in pair.values if value in scales]
-    fits = pair.clip is None or all(saturates_at(_bound(program, pair.clip), scale) for scale in between)
-    return fits and not {pair.first.inputs[1], pair.second.inputs[1]} & scales.keys()
-
-
-def _limits(program: Program, pair: Pair, scales: Mapping[str, float]) -> dict[str, float]:
-    """Values between two products that have a largest magnitude: clipped, or of a prescribed scale."""
-    limits = {value: INT8_MAX * scales[value] for value in pair.values if value in scales}
-    if pair.clip is not None:
-        result, bound = pair.clip.outputs[0], _bound(program, pair.clip)
-        limits[result] = min(bound, limits.get(result, bound))
-    return limits
-
-
 def _bound(program: Program, clip: Node) -> float:
     """The upper bound of a Clip that `_is_ceiling`."""
     bound = clip_bounds(program, clip)[1]
@@ -155,10 +131,10 @@ def _bound(program: Program, clip: Node) -> float:
     return bound
 
 
-def _room(limits: Mapping[str, float], largest: Mapping[str, np.ndarray]) -> np.ndarray:
+def _room(limit: float, largest: np.ndarray) -> np.ndarray:
     """By how much channels may rise before a calibrated magnitude passes a limit: powers of two."""
-    ratios = [limit / np.maximum(largest[v], limit * 2.0**-_MOST_BITS) for v, limit in limits.items()]
-    return np.asarray(np.maximum(np.exp2(np.floor(np.log2(np.min(ratios, axis=0)))), 1))
+    ratios = limit / np.maximum(largest, limit * 2.0**-_MOST_BITS)
+    return np.asarray(np.maximum(np.exp2(np.floor(np.log2(ratios))), 1))
 
 
 def _cap(edit: Editor, program: Program, clip: Node, factor: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -109,7 +109,10 @@ def stored_constants(
         data = bias.data.reshape(program.constants[name].shape)
         beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
         scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
-        found[node.name, name] = (f"{step.name}.bias", Quantised(data, scale))
+        channels = bias.channels
+        if channels is not None:
+            channels = (channels / np.float32(beta or 1.0)).reshape(data.shape)
+        found[node.name, name] = (f"{step.name}.bias", Quantised(data, scale, channels))
     for name, weight in quantisation.weights.items():
         found["", name] = (name, weight)
     return found
@@ -143,9 +146,14 @@ class _Pairs:
         if out not in self._done:
             self._done.add(out)
             data = self._initializer(self._names.of(name, "q"), content.data)
-            scale = self._initializer(self._names.of(name, "scale"), np.asarray(content.scale, np.float32))
-            zero = self._initializer(self._names.of(name, "zero"), np.zeros((), content.data.dtype))
-            self.nodes.append(helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out))
+            steps, axis = np.asarray(content.scale, np.float32), dict[str, Any]()
+            if content.channels is not None:
+                steps, axis = content.channels.reshape(-1), {"axis": int(np.argmax(content.channels.shape))}
+            scale = self._initializer(self._names.of(name, "scale"), steps)
+            zero = self._initializer(self._names.of(name, "zero"), np.zeros(steps.shape, content.data.dtype))
+            self.nodes.append(
+                helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out, **axis)
+            )
         return out
 
     def activation(

@@ -9,7 +9,7 @@ the decision back as a standard QDQ model, so that ONNX Runtime can run exactly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,10 +37,15 @@ _HUGE = 1e30
 
 @dataclass(frozen=True)
 class Quantised:
-    """Integers and the float32 value of one step (float32 numbers: 1)."""
+    """Integers and the float32 value of one step (float32 numbers: 1).
+
+    With `channels`, which broadcast to the integers, every output channel has a step of its own, and `scale`
+    is 1.
+    """
 
     data: np.ndarray = field(repr=False, compare=False)
     scale: float
+    channels: np.ndarray | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def quantise(
     *,
     zero_points: Zeros = "none",
     kept_zeros: Mapping[str, tuple[int, float]] | None = None,
+    channels: Mapping[str, np.ndarray] | None = None,
     look: bool = False,
     integers: Integers | None = None,
 ) -> Quantisation:
@@ -137,13 +143,14 @@ def quantise(
         rounded: weights that are integers already, by constant name (converter/quantise/rounding.py).
         zero_points: which values have one.
         kept_zeros: zero points and scales that the imported model prescribes, of values that may have one.
+        channels: scales of weights that it prescribes for each output channel.
         look: leave weights on disk unread (they become zero): for looking at layers only.
         integers: of this program's constants, from one call to the next.
 
     Raises:
         ModelError: a constant holds NaN.
     """
-    known, integers = known or {}, integers or Integers()
+    known, integers, channels = known or {}, integers or Integers(), channels or {}
     scales = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
     apart = shifted(program, steps, ranges, zero_points)
@@ -158,13 +165,18 @@ def quantise(
         for step in steps
         for name in _quantised_constants(program, step)
     }
-    _make_room_for_biases(program, steps, scales, weight_scales, known, integers)
+    _make_room_for_biases(program, steps, scales, weight_scales, known, channels, integers)
     for step in steps:
         for name in _quantised_constants(program, step):
             if rounded and name in rounded:
                 weights[name] = rounded[name]
                 continue
             array, scale = program.constants[name], weight_scales[name]
+            if name in channels:
+                steps_of_weights = np.rint(array.astype(np.float64) / channels[name])
+                data = np.clip(steps_of_weights, -128, INT8_MAX).astype(np.int8)
+                weights[name] = Quantised(data, 1.0, channels[name])
+                continue
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             if name in unread:
                 weights[name] = Quantised(np.zeros(array.shape, np.int8), float(np.float32(scale)))
@@ -174,12 +186,15 @@ def quantise(
         bias = _bias(program, step)
         if bias is not None:
             unit = np.float32(scales[step.source]) * _product_scale(weights, step.head)
-            accumulator = unit or np.float32(_LEAST_UNIT)  # (scales of a file may multiply to zero)
+            accumulator = np.where(unit > 0, unit, np.float32(_LEAST_UNIT))  # (a file's may multiply to zero)
             limit = 2**31 - 1
             corrected = bias + (corrections or {}).get(step.name, 0.0)
-            steps_of_bias = np.rint(corrected / float(accumulator))
+            steps_of_bias = np.rint(corrected / accumulator.astype(np.float64))
             bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
-            biases[step.name] = Quantised(bounded, float(accumulator))
+            one = accumulator.ndim == 0
+            biases[step.name] = Quantised(
+                bounded, float(accumulator) if one else 1.0, None if one else accumulator
+            )
     joined = _joined(program, steps, scales, weights, zeros, known)
     return Quantisation(scales, weights, biases, zeros=zeros, joined=joined)
 
@@ -208,6 +223,7 @@ def _make_room_for_biases(
     scales: Mapping[str, float],
     weight_scales: dict[str, float],
     known: Mapping[str, float],
+    channels: Collection[str],
     integers: Integers,
 ) -> None:
     """Coarser weights where a bias would overflow int32; finer ones where weights are all zero.
@@ -218,6 +234,8 @@ def _make_room_for_biases(
     for step in steps:
         bias = _bias(program, step)
         name = next((v for v in step.head.inputs[:2] if v in weight_scales), "")
+        if name in channels:
+            continue
         if is_a(step.head, WEIGHTED) and name and name not in known:  # (float32 holds their product)
             weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source])
         largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
@@ -267,10 +285,10 @@ def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     return tuple(v for v in names if v in program.constants and program.is_float(v))
 
 
-def product_scale(step: Step, quantisation: Quantisation) -> float:
-    """What one unit of a product's sums stands for."""
+def product_scale(step: Step, quantisation: Quantisation) -> np.ndarray:
+    """What one unit of a product's sums stands for, in float32: of all, or of each channel."""
     scale = _product_scale(quantisation.weights, step.head)
-    return float(np.float32(quantisation.scales[step.source]) * scale)
+    return np.asarray(np.float32(quantisation.scales[step.source]) * scale)
 
 
 def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
@@ -289,10 +307,12 @@ def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
     return np.asarray(np.rint(written / unit) - read * sums).astype(np.int64)
 
 
-def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:
-    """Scale of the constant operand, a Gemm's alpha included."""
-    scale = np.float32(next(weights[v].scale for v in node.inputs[:2] if v in weights))
-    return scale * np.float32(node.attributes.get("alpha", 1.0)) if node.op == "Gemm" else scale
+def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.ndarray:
+    """Scale of the constant operand (of all, or of each channel), a Gemm's alpha included."""
+    weight = next(weights[v] for v in node.inputs[:2] if v in weights)
+    scale = np.asarray(weight.scale if weight.channels is None else weight.channels.reshape(-1), np.float32)
+    alpha = np.float32(node.attributes.get("alpha", 1.0)) if node.op == "Gemm" else np.float32(1)
+    return np.asarray(scale * alpha)
 
 
 def _bias(program: Program, step: Step) -> np.ndarray | None:

@@ -13,7 +13,8 @@ the schedule the fusion of writer and reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -37,23 +38,26 @@ def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros = "free") ->
     Concat for an output."""
     if zeros == "none":
         return frozenset()
-    readers: dict[str, list[Step]] = {}
-    for step in steps:
-        names = {name for node in step.nodes for name in program.activations(node)}
-        for name in names:
-            readers.setdefault(name, []).append(step)
-    joined = joined_outputs(program, steps)
+    readers, joined = _readers(program, steps), joined_outputs(program, steps)
     return frozenset(
         step.output
         for step in steps
         if (_is_table(program, step) or _is_product(program, step))
         and step.output not in program.outputs
-        and readers.get(step.output)
+        and readers[step.output]
         and all(
             reader.output in joined or _reads(program, reader, step.output, zeros)
             for reader in readers[step.output]
         )
     )
+
+
+def _readers(program: Program, steps: Sequence[Step]) -> Mapping[str, list[Step]]:
+    found: dict[str, list[Step]] = defaultdict(list)
+    for step in steps:
+        for name in {name for node in step.nodes for name in program.activations(node)}:
+            found[name].append(step)
+    return found
 
 
 def zero_and_scale(low: float, high: float, *, rectified: bool) -> tuple[int, float] | None:
@@ -83,22 +87,69 @@ def shifted(
 def prescribed(
     program: Program, steps: Sequence[Step], zeros: Zeros, given: Mapping[str, tuple[int, float]]
 ) -> dict[str, tuple[int, float]]:
-    """Those of a quantised file's zero points (and scales) that the array can have.
+    """Those of a quantised file's zero points (and scales) that the array can have; inputs and outputs, too.
 
-    Saturation has to do what a ReLU or Clip in the same layer does.
+    Saturation has to do what a ReLU or Clip in the same layer does.  What is only moved keeps its own if what
+    it becomes has the same.
     """
-    found = {}
-    for step in steps:
-        pair = given.get(step.output)
-        if pair is None:
-            continue
-        top = (INT8_MAX - pair[0]) * pair[1]
-        if step.activation == "relu" and pair[0] != LOWEST:
-            continue
-        if step.ceiling is not None and not saturates_at(step.ceiling, top / INT8_MAX):
-            continue
-        found[step.output] = pair
-    return {value: found[value] for value in can_shift(program, steps, zeros) & found.keys()}
+    writers, readers = {step.output: step for step in steps}, _readers(program, steps)
+    fixed = {
+        *program.common_scales,
+        *(end for state in program.states for end in (state.input, state.output)),
+    }
+    found = {value: pair for value, pair in given.items() if value not in fixed}
+
+    def is_written(value: str) -> bool:
+        step = writers.get(value)
+        if step is None:
+            return value in program.inputs and value not in program.byte_inputs
+        if _is_move(step):
+            return found.get(step.source) == found[value]
+        return _is_table(program, step) or (_is_product(program, step) and _saturates(step, found[value]))
+
+    def is_read(value: str, step: Step) -> bool:
+        moved = _is_move(step) and found.get(step.output) == found[value]
+        return moved or _reads(program, step, value, zeros)
+
+    while lost := [
+        value
+        for value in found
+        if not is_written(value) or not all(is_read(value, step) for step in readers[value])
+    ]:
+        for value in lost:
+            del found[value]
+    return found
+
+
+def zero_notes(
+    stored: Collection[str],
+    scales: Mapping[str, float],
+    given: Mapping[str, tuple[int, float]],
+    kept: Mapping[str, tuple[int, float]],
+) -> list[str]:
+    """What became of the zero points that a file gives stored values."""
+    notes = [f"{len(kept)} zero points of the file are kept"] if kept else []
+    lost = [value for value in stored if value in given and value not in kept]
+    if lost:
+        coarsest = max(scales.get(value, 0.0) / given[value][1] for value in lost)
+        notes.append(
+            f"{len(lost)} activations had zero points that others than products and tables read (first: "
+            f"{lost[0]}): requantised symmetrically over the same range; not bit-exact with the file: off by "
+            f"at most half a step, and a step is up to {coarsest:.2f} of the file's"
+        )
+    return notes
+
+
+def _saturates(step: Step, pair: tuple[int, float]) -> bool:
+    """Whether integers with a zero point end where the ReLU or Clip of a layer does."""
+    top = (INT8_MAX - pair[0]) * pair[1]
+    return (step.activation != "relu" or pair[0] == LOWEST) and (
+        step.ceiling is None or saturates_at(step.ceiling, top / INT8_MAX)
+    )
+
+
+def _is_move(step: Step) -> bool:
+    return step.kind == "node" and is_a(step.head, Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE)
 
 
 def _reads(program: Program, step: Step, value: str, zeros: Zeros) -> bool:

@@ -120,11 +120,13 @@ class LoopNest:
         """What the nest does; `resident` weights enter the scratchpad once for all regions."""
         shape, dims, counting = self.shape, self.shape.dims, COUNTING[profile]
         total = [count.total for count in self.counts]
-        weights, bias = None, 0
+        weights, bias, again = None, 0, 0
         if counting.loads_zeros and shape.is_depthwise:  # block-diagonal array tiles
             weights = sum(g * g * times for g, times in self.pieces(G, 3)) * total[R] * total[S]
         if counting.moves_accumulator and shape.has_bias:
             bias = total[G] * total[K] * self.bias_fills(target.side)
+        if counting.moves_accumulator and shape.scales_channels:
+            again = total[N] * total[P] * total[Q] * self._overwritten()
         return quantities_of(
             total,
             [count.l0 for count in self.counts],
@@ -138,7 +140,13 @@ class LoopNest:
             inputs=total[G] * total[N] * total[C] * self.input_positions(profile),
             weights=weights,
             bias_words=bias,
+            stored_again=again,
         )
+
+    def _overwritten(self) -> Number:
+        """Elements of a pixel that are stored again: the last channel's store takes its whole block."""
+        channel, groups = (G, 1) if self.shape.is_depthwise else (K, self.counts[G].total)
+        return groups * sum(n * (n - 1) // 2 * times for n, times in self.pieces(channel, 3))
 
     def bias_fills(self, side: int) -> Number:
         """`bias_fills` of all accumulator tiles."""

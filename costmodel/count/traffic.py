@@ -102,6 +102,8 @@ class Quantities(NamedTuple):
     """Input elements entering the array: broadcast over the columns."""
     bias_words: Number
     """Accumulator words read from DRAM to initialise outputs."""
+    stored_again: Number = 0
+    """Elements stored beside `outputs` that later stores overwrite: channels have scales of their own."""
 
 
 class Fetches(NamedTuple):
@@ -123,6 +125,7 @@ def quantities_of(
     inputs: Number,
     weights: Number | None = None,
     bias_words: Number = 0,
+    stored_again: Number = 0,
 ) -> Quantities:
     """What follows from a nest's counts, by dimension.
 
@@ -134,6 +137,7 @@ def quantities_of(
         inputs: Input elements of one pass over all scratchpad tiles.
         weights: Elements that move, if not all there are: the zeros of block-diagonal tiles come along.
         bias_words: Accumulator words read from DRAM.
+        stored_again: Elements that later stores overwrite.
     """
     pixels, passes = total[N] * total[P] * total[Q], steps[C] * steps[R] * steps[S]
     dense = total[G] * total[K] * total[C] * total[R] * total[S]
@@ -151,6 +155,7 @@ def quantities_of(
         input_fills=inputs * fetches.input_fills,
         input_reads=total[G] * total[C] * total[R] * total[S] * pixels * steps[K],
         bias_words=bias_words,
+        stored_again=stored_again,
     )
 
 
@@ -200,7 +205,7 @@ def count_moves(
     e, word = target.element_bytes, target.accumulator_bytes_per_word
     into, copied, written, arrives, leaves, weights_on_chip, pooled, stores_sums = fusion
     arrives, leaves = counting.path(arrives, paper=paper), counting.path(leaves, paper=paper)
-    leaving, distinct, taps = q.outputs, q.stored, 1
+    leaving, distinct, taps = q.outputs + q.stored_again, q.stored, 1
     if pooled is not None:
         leaving, distinct, taps, _ = pooled
     # A tensor that is also read outside its group is stored once per element, else region by region.

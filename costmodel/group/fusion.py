@@ -361,6 +361,8 @@ def obstacle_to_plain_stores(graph: Graph, layer: TensorCoreLayer) -> str:
     """Why stores of whole tiles with one scale do not do for a layer; empty if they do."""
     if layer.row_scale is not None:
         return "each of its rows is stored with a scale of its own"
+    if layer.channel_scale is not None:
+        return "each of its channels is stored with a scale of its own"
     if graph.tensors[layer.output.tensor].dtype != graph.element_type:
         return "its sums are stored as they are"
     return ""

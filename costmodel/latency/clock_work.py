@@ -87,13 +87,17 @@ class NestWork:
         q = self.quantities(resident=placement.weights_are_resident)
         spilled = q.spills * target.accumulator_bytes_per_word
         leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
-        stored = leaving / nest.counts[self.out_channel].total * self._stores + spilled / longest
+        rows = leaving / nest.counts[self.out_channel].total * self._stores
+        by_channel = nest.shape.scales_channels
+        stored = (q.outputs if by_channel else rows) + spilled / longest
         weights = q.weight_fills / (nest.l0[G] if self.along < 0 else nest.counts[self.along].total)
         weight_requests = weights if self.along < 0 else weights * _requests(nest, self.along, target)
         by_core = issue == "instructions"
         return LayerCounts(
             visits=self._visits,
-            commands=self._commands(q, weights, stored) if by_core else 0.0,
+            commands=self._commands(q, weights, spilled / longest if by_channel else stored)
+            if by_core
+            else 0.0,
             loops=0 if by_core else self._tiles,
             tiles=self._tiles,
             full_rows=self._full_rows,
@@ -104,7 +108,7 @@ class NestWork:
             loaded_bytes=(q.weight_fills + q.input_fills) * target.element_bytes + spilled,
             missed_lines=self._missed_lines(placement),
             stored_rows=stored,
-            row_commands=row_commands(nest, target) if placement.has_row_scale else 0,
+            row_commands=row_commands(nest, target) if placement.has_row_scale else self._channel_commands,
         )
 
     def _commands(self, q: Quantities, weights: Number, stored: Number) -> Number:
@@ -176,6 +180,16 @@ class NestWork:
     def _short_strips(self) -> tuple[tuple[Number, Number], ...]:
         side = self.target.side
         return tuple((rows, times * short) for rows, times in self._strips if occurs(short := rows < side))
+
+    @cached_property
+    def _channel_commands(self) -> Number:
+        """Configurations and stores of all accumulator tiles whose channels have scales of their own."""
+        if not self.nest.shape.scales_channels:
+            return 0
+        counts, pieces = self.nest.counts, [self.nest.pieces(d) for d in (N, P, Q)]
+        tiles = math.prod([counts[d].l2 for d in (N, P, Q)])
+        stores = math.prod([tile_count(pieces[i], self.target.side if i == 2 else 1) for i in range(3)])
+        return counts[G].total * counts[K].total * (tiles + stores)
 
     @cached_property
     def _blocks(self) -> Number:

@@ -20,6 +20,8 @@ class LayerShape(NamedTuple):
     has_bias: bool
     has_transposed_weights: bool = False
     """Stationary operand stored contiguous along C (a product with K^T): its rows hold C, not K."""
+    scales_channels: bool = False
+    """Results of each output channel are stored with a scale of their own."""
 
 
 class Region(NamedTuple):
@@ -64,6 +66,7 @@ def _shape(
     input_size: tuple[int, int],
     has_bias: bool,
     has_transposed_weights: bool,
+    scales_channels: bool,
 ) -> LayerShape:
     return LayerShape(
         dims,
@@ -72,6 +75,7 @@ def _shape(
         op == "depthwise",
         has_bias,
         has_transposed_weights,
+        scales_channels,
     )
 
 
@@ -86,4 +90,5 @@ def shape_of(layer: TensorCoreLayer) -> LayerShape:
         layer.input_size,
         layer.bias is not None,
         layer.dims.K > 1 and layer.weight.strides[4] != 1,
+        layer.channel_scale is not None,
     )

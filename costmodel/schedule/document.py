@@ -110,6 +110,9 @@ class OperandsRecord(_Record):
     weight: ViewRecord
     output: ViewRecord
     bias: str | None = None
+    channel_scale: str | None = Field(
+        None, description="of a float32 tensor: scale of each output channel's results, beside the layer's"
+    )
     row_scale: ViewRecord | None = Field(
         None, description="of a float32 tensor: scale of each pixel's results, beside the layer's"
     )

@@ -316,6 +316,7 @@ def _layer(record: LayerRecord) -> Layer:
         activation=record.activation,
         scale=record.scale,
         onnx_nodes=record.onnx_nodes,
+        channel_scale=operands.channel_scale,
         row_scale=None if operands.row_scale is None else View(**dict(operands.row_scale)),
     )
 

@@ -141,6 +141,8 @@ class FunctionPrinter:
             parameters.append("const elem_t *stationary")
         if layer.row_scale is not None:
             parameters.append("const float *row_scales")
+        if layer.channel_scale is not None:
+            parameters.append("const float *channel_scales")
         if destinations.output:
             parameters.append(f"{'acc_t' if stores_sums(self.graph, layer) else 'elem_t'} *result")
         region = Region()

@@ -82,9 +82,10 @@ class OutputPrinter:
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
         to = destinations
-        self.row_scale = self.form.layer.row_scale
+        self.row_scale, self.by_channel = self.form.layer.row_scale, self.form.layer.channel_scale is not None
+        own_scales = self.row_scale is not None or self.by_channel
         self.stores_later = (
-            len(local.output) > 1 and self.psum is None and to.output and not (to.pool or self.row_scale)
+            len(local.output) > 1 and self.psum is None and to.output and not (to.pool or own_scales)
         )
         """A tile goes to `output` during the products of the next one, a few moves before each."""
 
@@ -143,6 +144,9 @@ class OutputPrinter:
         if self.row_scale is not None:
             self._store_rows(self.row_scale)
             return
+        if self.by_channel:
+            self._store_channels()
+            return
         channels = self.at.extent("L1", self.form.output_channel)
         pixels = self.at.output_pixels()
         group_stride = self.form.output_strides[0]
@@ -173,6 +177,13 @@ class OutputPrinter:
         channels = self.at.extent("L1", self.form.output_channel)
         tile = ("output_row", *self.at.output_pixels(), channel, channels)
         self.c.call("store_scaled_rows", "&output", "&scales", of_group, *tile)
+
+    def _store_channels(self) -> None:
+        channel = self.at.output_channel(self.form.output_strides[0])
+        factors = add("channel_scales", self.at.output_channel(self.form.dims.K))
+        channels = self.at.extent("L1", self.form.output_channel)
+        tile = ("output_row", *self.at.output_pixels(), channel, channels)
+        self.c.call("store_scaled_channels", "&output", factors, *tile)
 
     def _store_pooled(self, pool: Pool) -> None:
         """Every destination gets the windows that lie in the tile: all of the region's along an axis without

@@ -135,6 +135,8 @@ class RunPrinter:
             arguments.append(self.address(layer.weight.tensor))
         if layer.row_scale is not None:
             arguments.append(self.address(layer.row_scale.tensor))
+        if layer.channel_scale is not None:
+            arguments.append(self.address(layer.channel_scale))
         return [*arguments, plus(self.address(layer.output.tensor), layer.output.offset)]
 
     def _add(self, layer: HostLayer, add: Add) -> None:

@@ -161,9 +161,9 @@ without_option = click.option(
     multiple=True,
     callback=_check_rewrites,
     help="Leave out a rewrite of the model: equalise-channels, choose-ranges, "
-    "correct-biases, round-weights, shift-zeros, border-zeros, fold-epilogues, "
-    "fold-chains, fold-norms, fold-inputs, absorb-movement, write-in-place or drop-padding-taps "
-    "(`fadiff inspect --explain` shows what they do).",
+    "correct-biases, round-weights, shift-zeros, border-zeros, channel-scales, "
+    "fold-epilogues, fold-chains, fold-norms, fold-inputs, absorb-movement, write-in-place or "
+    "drop-padding-taps (`fadiff inspect --explain` shows what they do).",
 )
 
 

@@ -87,6 +87,7 @@ def _least_work(space: LayerSpace) -> tuple[Mapping, LoopNest, Quantities]:
     work = work._replace(
         input_fills=min(work.input_fills, space.touched_inputs),
         bias_words=min(work.bias_words, dims.G * dims.K * fills),
+        stored_again=0,
     )
     return mapping, nest, work
 

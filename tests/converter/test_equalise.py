@@ -8,10 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnxruntime.quantization import quantize_static
 
 from fadiff.converter import Conversion, convert
-from tests.converter.oracle import Calibration, compare, model_of, session, weights
+from tests.converter.oracle import compare, model_of, session, weights
 
 CHANNELS = 8
 LOUDER = np.exp2(np.arange(CHANNELS)).astype(np.float32)  # 1 to 128
@@ -80,29 +79,6 @@ def test_across_a_clip_channels_rise_below_their_bound(tmp_path: Path) -> None:
         x = {"x": loud * weights(9, 1, 3, 10, 10)}
         found, wanted = (session(c.float_model).run(None, x)[0] for c in (alike, unlike))
         np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("between", ["Relu", "Clip"])
-def test_a_file_with_a_scale_per_channel(between: str, tmp_path: Path) -> None:
-    """The scales that it gives values stay; channels rise as far as calibrated values have room in them."""
-    samples = [{"x": weights(seed, 1, 3, 10, 10)} for seed in range(8)]
-    source, path = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
-    onnx.save(_separable(between, loudest=2), source)
-    quantize_static(source, path, Calibration(samples), per_channel=True)
-    alike, unlike = (
-        convert(path, calibration=samples, without=without) for without in ((), ("equalise-channels",))
-    )
-    assert any(line.startswith("equalise-channels: ") for line in alike.notes)
-    kept, before = (
-        {t.onnx_name: t.scale for t in c.graph.tensors.values() if t.data is None} for c in (alike, unlike)
-    )
-    assert kept == before
-    checked, plain = (compare(c, np.random.default_rng(4)) for c in (alike, unlike))
-    assert checked.lsb_to_quantized <= 1.01
-    assert checked.sqnr_db - plain.sqnr_db > 3
-    x = {"x": weights(9, 1, 3, 10, 10)}
-    found, wanted = (session(c.float_model).run(None, x)[0] for c in (alike, unlike))
-    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("between", ["Sigmoid", "Clip"])

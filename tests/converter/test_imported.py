@@ -137,7 +137,9 @@ def test_relu_hidden_in_the_zero_point_returns(tmp_path: Path) -> None:
     constants = {"w": weights(1, 4, 3, 1, 1), "s": np.array(0.02, np.float32), "z": np.array(0, np.uint8)}
     path = tmp_path / "m.onnx"
     onnx.save(model_of(nodes, {"x": (1, 3, 4, 4)}, {"y": (1, 4, 4, 4)}, constants), path)
-    (layer,) = convert(path).graph.layers
+    kept, symmetric = (convert(path, without=without).graph for without in ((), ("shift-zeros",)))
+    assert kept.tensors[kept.outputs[0]].zero == -128  # below it there is nothing
+    (layer,) = symmetric.layers
     assert layer.activation == "relu"  # type: ignore[union-attr]
 
 
@@ -349,8 +351,8 @@ def test_values_inside_a_chain_may_be_outputs_all_at_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("louder", [2.0, 100.0])
-def test_weights_that_need_their_channels_say_what_to_do(louder: float, tmp_path: Path) -> None:
-    """One scale for channels of unlike weights: the worst one is named, and the way around it."""
+def test_weights_keep_their_channels(louder: float, tmp_path: Path) -> None:
+    """Scales and integers stay; with one scale for all, the worst weights are named."""
     scales = np.array([louder, 1, 1, 1], np.float32) / 100
     nodes = [
         *_pair("x", "xs", "zero", "xd"),
@@ -361,7 +363,12 @@ def test_weights_that_need_their_channels_say_what_to_do(louder: float, tmp_path
     integers = np.random.default_rng(0).integers(-127, 128, (16, 4)).astype(np.int8)
     model = model_of(nodes, {"x": (4, 16)}, {"y": (4, 4)}, {**_SCALES, "w": integers, "ws": scales})
     onnx.save(model, tmp_path / "m.onnx")
-    (note,) = convert(tmp_path / "m.onnx").notes
+    (note,) = (conversion := convert(tmp_path / "m.onnx")).notes
+    assert note.startswith("1 weights have a scale for each channel (first: wd): their integers stay")
+    (layer,) = conversion.graph.tensor_core_layers
+    kept = conversion.graph.tensors[layer.weight.tensor].data
+    assert kept is not None
+    np.testing.assert_array_equal(kept.reshape(16, 4), integers)
+    (note,) = convert(tmp_path / "m.onnx", without=["channel-scales"]).notes
     steps = louder * np.abs(integers[:, 0]).max() / 127 / 2
     assert f"wd, off by at most {steps:.1f} steps of its finest channel" in note
-    assert ("or convert the float model" in note) == (louder > 8)

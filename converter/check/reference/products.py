@@ -45,8 +45,12 @@ def product(emit: Emit, layer: TensorCoreLayer) -> None:
 
 
 def _scaled(emit: Emit, layer: TensorCoreLayer, accumulator: str, sizes: tuple[int, ...]) -> str:
-    """The product with the layer's scale, or with that of each row, which is rounded before."""
+    """The product with the layer's scale, or with that of each row or channel, which is rounded before."""
     scales = layer.row_scale
+    if layer.channel_scale is not None:
+        factors = np.asarray(emit.tensors[layer.channel_scale].data) * np.float32(layer.scale)
+        factors = factors.reshape(layer.dims.G, 1, 1, 1, layer.dims.K)
+        return emit.op("Mul", emit.cast(accumulator, "float32"), emit.constant(factors))
     if scales is None:
         return emit.scaled(accumulator, layer.scale)
     rows = emit.scaled(emit.read(scales.tensor, scales.offset, sizes, scales.strides), layer.scale)

@@ -151,6 +151,22 @@ static inline void store_scaled_rows(
     }
 }
 
+/* Stores a tile of which each channel's results have a scale of their own, that of `output` times its factor.  A store
+ * takes the first channels of a block: the last channel's takes all, the next but one less, and so on, so that each
+ * store leaves the last of its channels behind it. */
+static inline void store_scaled_channels(
+    const output_t *output, const float *factors, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count,
+    int32_t q, int32_t q_count, int32_t k, int32_t k_count)
+{
+    output_t scaled = *output;
+    for (int32_t m = 0; m < k_count; m += output->block, row += n_count * p_count * q_count) {
+        for (int32_t count = MIN(output->block, k_count - m); count > 0; count--) {
+            scaled.scale = output->scale * factors[m + count - 1];
+            move_outputs(&scaled, false, row, n, n_count, p, p_count, q, q_count, k + m, count);
+        }
+    }
+}
+
 /* Stores what of a tile lies at or beyond row fresh_p and column fresh_q: earlier group tiles stored the rest. */
 static inline void store_fresh(
     const output_t *output, int32_t fresh_p, int32_t fresh_q, int32_t row, int32_t n, int32_t n_count, int32_t p,
