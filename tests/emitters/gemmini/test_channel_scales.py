@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.dims import Dims
 from fadiff.converter.ir.graph import Activation, Graph, TensorCoreLayer
+from fadiff.converter.ir.loops import Dims
 from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.test_row_scales import target_of
