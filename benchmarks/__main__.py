@@ -13,6 +13,7 @@ BENCHMARKS = {
     "dosa": "energy and cycles against the Timeloop points published with DOSA",
     "defines": "trends of fused chains over tile sizes against DeFiNES (the paper's Figure 3)",
     "fit_clock": "fit the clock model to programs timed on RTL and write its coefficients",
+    "fit_issue": "what the core takes to issue layers by itself, from layers timed on RTL",
     "costmodel": "speed and memory of the exact and the relaxed cost model",
     "any_machine": "networks on machines that are no Gemmini, with and without fusion",
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",

@@ -1,10 +1,11 @@
 """Clock: cycles of one layer of the emitted program on Gemmini behind a Rocket core, fitted to RTL.
 
     cycles = (core^p + array^p + (load - first)^p + (store - last)^p)^(1/p) + first + last
-             + loop * loops + visit * visits + 8.4 * row commands
+             + loop * loops + visit * visits + 0.76 * command * row commands
     first, last = load / tiles * visits, store / tiles * visits
 
-    core    RoCC commands that the core issues one by one, each with what the program computes around it
+    core    RoCC commands that the core issues one by one, each with what the program computes around it: a
+            load or store takes two commands, a tile whose loads are worked out 17.5
     array   pairs of preload and compute: a strip of pixels takes its rows, a short one waits until fewer than
             five results are in the mesh, each in it for its rows and two sides; with new weights a side
     load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
@@ -77,7 +78,7 @@ class LayerCounts(NamedTuple):
 
     visits: Number
     commands: Number
-    """RoCC commands issued one by one."""
+    """RoCC commands issued one by one; MOVE for a load or store, BOX for a tile that the core works out."""
     loops: Number
     """Tiles that a hardware loop runs."""
     tiles: Number
@@ -116,10 +117,14 @@ BOUND_NAME = {"core": "issue", "array": "compute", "load": "L3", "store": "L3"}
 
 NO_STRIP = 1e-9
 """So that the mean of no strips is a number."""
-ROW_COMMAND = 8.4
-"""Cycles of a config_st or mvout of a row with a scale of its own, which follow each other in a tight loop.
+MOVE = 2.0
+"""Commands that a load or store takes which the core issues by itself: where it goes is worked out."""
+BOX = 17.5
+"""Commands that a tile of an operand takes whose loads the core works out, to spread them over products."""
+ROW_COMMAND = 0.76
+"""Commands that a config_st or mvout of a row with a scale of its own takes; Gemmini waits for this loop.
 
-On RTL (16 x 16) 32 rows of 64 columns, two commands each, took 538 cycles more than with one scale.
+These three fit layers timed on RTL with fences around them (`python -m benchmarks fit_issue`).
 """
 RESULTS = 5
 """That are in the mesh at a time (max_simultaneous_matmuls of MeshWithDelays.scala)."""
@@ -155,12 +160,16 @@ def first_and_last(counts: LayerCounts, engines: EngineCycles) -> tuple[EngineCy
     return overlapped, (engines.load + engines.store) * share
 
 
+def issue_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
+    """How long the core issues what Gemmini waits for."""
+    return counts.loops * c.loop + counts.row_commands * ROW_COMMAND * c.command
+
+
 def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     """Cycles of one layer on the array."""
     overlapped, alone = first_and_last(counts, engine_cycles(counts, c))
     together = sum((engine * 1e-3) ** c.overlap for engine in overlapped) ** (1 / c.overlap) * 1e3
-    issued = counts.visits * c.visit + counts.loops * c.loop + counts.row_commands * ROW_COMMAND
-    return together + alone + issued
+    return together + alone + issue_cycles(counts, c) + counts.visits * c.visit
 
 
 Validation = Mapping[int, Mapping[str, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,12 +11,28 @@ from fadiff.converter.ir.loops import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, 
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache
-from fadiff.costmodel.latency.clock import LayerCounts
+from fadiff.costmodel.latency.clock import BOX, MOVE, LayerCounts
 from fadiff.costmodel.mapping.mapping import Issue, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
 from fadiff.costmodel.mapping.shape import LayerShape
 from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
 from fadiff.costmodel.target.target import Target
+
+
+class Issued(NamedTuple):
+    """What the core issues of a layer without a loop unit."""
+
+    products: Number
+    """Pairs of preload and compute."""
+    moves: Number
+    """Loads and stores, but for rows that are stored with scales of their own."""
+    boxes: Number
+    """Tiles of an operand whose loads are worked out."""
+
+    @property
+    def commands(self) -> Number:
+        """All of it in commands of a product."""
+        return 2 * self.products + MOVE * self.moves + BOX * self.boxes
 
 
 class WeightLoads(NamedTuple):
@@ -86,18 +102,13 @@ class NestWork:
         nest, target, longest = self.nest, self.target, request_bytes(self.target)
         q = self.quantities(resident=placement.weights_are_resident)
         spilled = q.spills * target.accumulator_bytes_per_word
-        leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
-        rows = leaving / nest.counts[self.out_channel].total * self._stores
-        by_channel = nest.shape.scales_channels
-        stored = (q.outputs if by_channel else rows) + spilled / longest
-        weights = q.weight_fills / (nest.l0[G] if self.along < 0 else nest.counts[self.along].total)
+        stored = self._stored(q, placement)
+        weights = self._weight_rows(q)
         weight_requests = weights if self.along < 0 else weights * _requests(nest, self.along, target)
         by_core = issue == "instructions"
         return LayerCounts(
             visits=self._visits,
-            commands=self._commands(q, weights, spilled / longest if by_channel else stored)
-            if by_core
-            else 0.0,
+            commands=self.issued(placement).commands if by_core else 0.0,
             loops=0 if by_core else self._tiles,
             tiles=self._tiles,
             full_rows=self._full_rows,
@@ -111,19 +122,54 @@ class NestWork:
             row_commands=row_commands(nest, target) if placement.has_row_scale else self._channel_commands,
         )
 
-    def _commands(self, q: Quantities, weights: Number, stored: Number) -> Number:
-        """Moves are of rows of tiles, at most so long; requests of these rows are aligned."""
+    def issued(self, placement: Placement) -> Issued:
+        """What the core issues where no loop unit runs the tiles.
+
+        Moves are of rows of tiles, at most so long; requests of these rows are aligned.
+        """
         nest, longest = self.nest, request_bytes(self.target)
+        resident = placement.weights_are_resident
+        q, weight_rows = self.quantities(resident=resident), self.target.side
 
         def pieces(d: int) -> Number:
             return tile_count(nest.pieces(d, 1), longest // self.target.element_bytes)
 
-        moved = weights * (1 if self.along < 0 else pieces(self.along))
-        moved = moved + self._input_rows * pieces(self.in_channel)
-        moved = moved + q.spills * self.target.accumulator_bytes_per_word / longest
-        pairs = sum(times for _, times in self._strips)
-        mean_rows = sum(rows * times for rows, times in self._strips) / largest(pairs, 1)
-        return 2 * pairs + (moved + stored) / largest(mean_rows, 1) + q.bias_words / self.target.side
+        weights = self._weight_rows(q)
+        if self.along < 0:
+            weight_rows = smallest(nest.l0[G], self.target.side)
+        else:
+            weights = weights * pieces(self.along)
+        spilled = q.spills * self.target.accumulator_bytes_per_word / longest
+        by_rows = placement.has_row_scale or nest.shape.scales_channels
+        stored = 0 if by_rows else self._stored(q, placement)
+        products, tile_rows = _mean(self._strips)
+        _, box_rows = _mean(list(strips(nest, self.target.side, 1)))
+        moves = self._input_rows * pieces(self.in_channel) / box_rows + (spilled + stored) / tile_rows
+        moves = moves + weights / weight_rows + q.bias_words / self.target.side
+        return Issued(products, moves, self._boxes(resident=resident))
+
+    def _boxes(self, *, resident: bool) -> Number:
+        """Of every tile of the input; of the weights' but the first where the emitter loads them early."""
+        nest, shape = self.nest, self.nest.shape
+
+        def tiles(operand: str) -> Number:
+            several = math.prod([nest.counts[DIMS.index(d)].l3 for d in RELEVANT[operand]])
+            return several * nest.fetch(operand, 1)[0]
+
+        early = not (resident or shape.is_depthwise or shape.has_transposed_weights)
+        return tiles("I") + (tiles("W") - self._visits if early else 0)
+
+    def _stored(self, q: Quantities, placement: Placement) -> Number:
+        """Rows that leave the accumulator, one for each channel that has a scale of its own."""
+        leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
+        spilled = q.spills * self.target.accumulator_bytes_per_word / request_bytes(self.target)
+        rows = leaving / self.nest.counts[self.out_channel].total * self._stores
+        return (q.outputs if self.nest.shape.scales_channels else rows) + spilled
+
+    def _weight_rows(self, q: Quantities) -> Number:
+        """Rows of the array that are loaded, whole along the contiguous dimension."""
+        nest = self.nest
+        return q.weight_fills / (nest.l0[G] if self.along < 0 else nest.counts[self.along].total)
 
     def _missed_lines(self, placement: Placement) -> Number:
         resident = placement.weights_are_resident
@@ -197,6 +243,12 @@ class NestWork:
         return math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)]) * nest.fetch("W", 3)[0]
 
 
+def _mean(found: Sequence[tuple[Number, Number]]) -> tuple[Number, Number]:
+    """How many strips, and their rows on average."""
+    times = sum(times for _, times in found)
+    return times, largest(sum(rows * times for rows, times in found) / largest(times, 1), 1)
+
+
 def row_commands(nest: LoopNest, target: Target) -> Number:
     """Configurations and stores of all rows with scales of their own.
 
@@ -257,15 +309,16 @@ def streams_height(shape: LayerShape) -> bool:
     return shape.dims.Q == shape.dims.S == 1
 
 
-def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
+def strips(nest: LoopNest, side: int, levels: int = 2) -> Iterator[tuple[Number, Number]]:
     """(rows, how many) of the strips of at most `side` pixels that stream through blocks of weights.
 
-    A strip has pixels of one row of an accumulator tile; every array block sees all of them.
+    A strip has pixels of one row of an accumulator tile (levels 1: as if of a scratchpad tile); every array
+    block sees all of them.
     """
     streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
     repeats = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
     repeats *= nest.counts[other].total * nest.counts[N].total
-    for rows, times in tile_extents(nest.pieces(streamed), side):
+    for rows, times in tile_extents(nest.pieces(streamed, levels), side):
         yield rows, times * repeats * (rows > 0)
 
 

@@ -16,7 +16,13 @@ from fadiff.costmodel.group.host import host_moves
 from fadiff.costmodel.group.host_work import host_work
 from fadiff.costmodel.group.pipeline import QUEUED_LOOPS, parts, pipeline_tiles, rounds, stages
 from fadiff.costmodel.group.placement import placement_of
-from fadiff.costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.latency.clock import (
+    ClockCoefficients,
+    LayerCounts,
+    clock_of,
+    issue_cycles,
+    layer_cycles,
+)
 from fadiff.costmodel.latency.clock_work import nest_counts, weight_loads
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.mapping.shape import shape_of
@@ -181,7 +187,7 @@ def in_flight(counts: LayerCounts | HostCounts, c: ClockCoefficients) -> float:
 
 def _without_core(counts: LayerCounts, c: ClockCoefficients) -> float:
     """Cycles of a layer but those in which the core issues it."""
-    issuing = counts.loops * c.loop + counts.commands * c.command + counts.visits * c.visit
+    issuing = issue_cycles(counts, c) + counts.commands * c.command + counts.visits * c.visit
     return float(max(layer_cycles(counts, c) - issuing, 0.0))
 
 

@@ -12,6 +12,7 @@ from fadiff.costmodel.latency.clock import (
     clock_of,
     engine_cycles,
     first_and_last,
+    issue_cycles,
 )
 from fadiff.costmodel.schedule.clock import HostCounts, program_counts
 from fadiff.costmodel.schedule.schedule import Schedule
@@ -65,9 +66,9 @@ def layer_parts(counts: LayerCounts, c: ClockCoefficients) -> LayerClock:
     engines = engine_cycles(counts, c)
     overlapped, alone = first_and_last(counts, engines)
     share = _shares(overlapped, c.overlap)
-    loops, fences = counts.loops * c.loop, counts.visits * c.visit
-    parts = Parts(share.array, share.load + share.store + alone, share.core + loops, 0.0, fences)
-    busy = Parts(engines.array, engines.load + engines.store, engines.core + loops, 0.0, fences)
+    issued, fences = issue_cycles(counts, c), counts.visits * c.visit
+    parts = Parts(share.array, share.load + share.store + alone, share.core + issued, 0.0, fences)
+    busy = Parts(engines.array, engines.load + engines.store, engines.core + issued, 0.0, fences)
     return LayerClock(parts, busy)
 
 

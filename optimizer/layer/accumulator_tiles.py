@@ -143,7 +143,9 @@ def _shapes(space: LayerSpace, axes: Sequence[_Axis], at: Ints, limit: int) -> C
 
 
 def _bias(space: LayerSpace, pieces: Sequence[Outline]) -> Ints:
-    counts = space.rules.counting.moves_accumulator and space.shape.has_bias
+    """Where the clock counts there are as many strips of pixels, with a bias or without."""
+    rules = space.rules
+    counts = rules.counting.moves_accumulator and (space.shape.has_bias or rules.latency == "clock")
     return np.asarray(bias_fills(pieces, space.side) if counts else 0, dtype=np.int64)
 
 

@@ -19,7 +19,7 @@ from fadiff.costmodel.latency.clock import (
     layer_cycles,
     strip_cycles,
 )
-from fadiff.costmodel.latency.clock_work import request_bytes, row_commands, streams_height
+from fadiff.costmodel.latency.clock_work import request_bytes, streams_height
 from fadiff.costmodel.latency.roofline import roofline
 from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest
@@ -150,7 +150,7 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
         loaded_bytes=loaded,
         missed_lines=cache.misses(first, target.last_level_cache_bytes),
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
-        row_commands=row_commands(ideal, target) if space.placement.has_row_scale else 0,
+        row_commands=_least_row_commands(space) if space.placement.has_row_scale else 0,
     )
     return np.rint(layer_cycles(least, c))
 
@@ -160,6 +160,14 @@ def _strip(space: LayerSpace, c: ClockCoefficients) -> float:
     b = space.bounds
     longest = min(b.P if streams_height(space.shape) else b.Q, space.side)
     return float(max(strip_cycles(longest, c) / longest, 1))
+
+
+def _least_row_commands(space: LayerSpace) -> int:
+    """Every row is configured once, and stored in the longest pieces."""
+    longest = space.side * space.rules.target.max_block_len
+    rows = space.total("N") * space.total("P") * space.total("Q")
+    channels, others = (space.total(d) for d in ("GK" if space.shape.is_depthwise else "KG"))
+    return rows * others * (ceil_div(channels, longest) + 1)
 
 
 def _weights(space: LayerSpace) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.group.nodes import Edge, Node
-from fadiff.costmodel.latency.clock_work import nest_counts
+from fadiff.costmodel.latency.clock_work import NestWork, nest_counts
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window
@@ -47,6 +47,34 @@ def test_counts_of_a_hand_counted_convolution():
     assert found.loaded_bytes == 9 * 32 * 32 + 10 * 10 * 32
     assert found.stored_rows == 2 * 64
     assert found.issued_as("loop_ws").commands == 0 and found.issued_as("loop_ws").loops == 2
+
+
+def test_what_the_core_issues_of_the_same_convolution():
+    """Strips of 8 pixels; the second half of the weights is worked out while products of the first run."""
+    shape = conv()
+    tile = shape.dims.replace({"K": 16})
+    block = Dims(K=16, C=16)
+    mapping = Mapping(tile, tile, block, Dims(C=16), Dims(K=16), STREAM_ORDER)
+    work = NestWork(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, 0)
+    found = work.issued(ALONE)
+    assert found.products == 2 * 2 * 9 * 8
+    assert found.moves == 2 * 9 * 32 / 16 + 10 * 10 / 8 + 2 * 64 / 8  # weights, input, results
+    assert found.boxes == 1 + 1
+    by_rows = work.issued(ALONE._replace(has_row_scale=True))
+    assert found.moves - by_rows.moves == 2 * 64 / 8, "rows are stored by row commands"
+    assert work.issued(ALONE._replace(weights_are_resident=True)).boxes == 1
+    assert work.counts(ALONE).commands == 2 * found.products + 2 * found.moves + 17.5 * found.boxes
+
+
+@pytest.mark.parametrize(("transposed", "boxes"), [(False, 4 + 3), (True, 4)])
+def test_transposed_weights_are_not_loaded_early(transposed, boxes):
+    axis = Window(1, 1, 1, 0, 16)
+    shape = LayerShape(Dims(K=16, C=64, P=16), axis, axis._replace(size=1), False, False)
+    shape = shape._replace(has_transposed_weights=transposed)
+    tile = shape.dims.replace({"C": 16})
+    mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16))
+    work = NestWork(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, 0)
+    assert work.issued(ALONE).boxes == boxes
 
 
 def test_rows_of_a_matrix_product_stream_together():

@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 
 from fadiff.converter.ir.loops import DIMS, Dims
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.group.legality import legal
+from fadiff.costmodel.latency.clock_work import row_commands
 from fadiff.costmodel.mapping.columns import MappingColumns
-from fadiff.costmodel.mapping.mapping import STREAM_ORDER
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, whole
 from fadiff.costmodel.mapping.tiling import Window
 from fadiff.costmodel.schedule.batch import evaluate_columns
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
 from fadiff.optimizer.layer.enumerate import _pixels
-from fadiff.optimizer.layer.floors import ideal_cost
+from fadiff.optimizer.layer.floors import _least_row_commands, ideal_cost
 from fadiff.optimizer.layer.fronts import FrontCache
 from fadiff.optimizer.layer.space import LayerSpace, Rules
 
@@ -189,6 +192,22 @@ def test_floors_count_the_fewest_loads_of_a_bias():
             cost = evaluate_columns(shape, batch, target, "hw")
             assert cost.energy[fits].min() >= floor[0]
             assert cost.latency[fits].min() >= floor[1]
+
+
+def test_floors_of_rows_with_scales_store_the_longest_pieces():
+    """Tiles of as many rows as the array store several blocks by one instruction: larger ones do not."""
+    shape = shape_of_case(Dims(K=16, C=2, P=8))
+    target = Target(name="tiny", side=2, scratchpad_bytes=4096, accumulator_bytes=4096)
+    placement = ALONE._replace(has_row_scale=True)
+    space = LayerSpace(shape, whole(shape.dims), Rules(target, "hw", "ragged", False), placement)
+    counts = []
+    for rows in (2, 8):
+        tile = shape.dims.replace({"P": rows})
+        block = Dims(K=2, C=2)
+        mapping = Mapping(tile, tile, block, Dims(C=2), Dims(K=2))
+        counts.append(row_commands(LoopNest(shape, mapping, whole(shape.dims)), target))
+    assert counts == [8 * (1 + 1), 8 * (16 / 2 + 1)], "a configuration and stores of each row"
+    assert _least_row_commands(space) == counts[0]
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])

@@ -1,0 +1,123 @@
+"""What the core takes for layers that it issues instruction by instruction, from layers timed on RTL.
+
+    python -m benchmarks fit_issue
+
+Every layer of benchmarks/rtl_layers.csv was timed with fences around it, in a program that was timed as a
+whole, too.  Least squares on the logarithm of predicted over measured cycles find BOX and ROW_COMMAND of
+costmodel/latency/clock.py for all layers, and for those of each program alone; printed beside each layer are
+what it takes by those written in the source and by those of the other program.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from benchmarks.command import command
+from benchmarks.rtl import MEASURED, converted
+from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.latency.clock import BOX, ROW_COMMAND, LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.latency.clock_work import Issued, NestWork
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target, load_target
+
+LAYERS = MEASURED.with_name("rtl_layers.csv")
+WHOLE = MEASURED.parent / "whole_networks" / SCHEDULES.name
+Prices = Sequence[float]
+"""BOX and ROW_COMMAND, in commands."""
+
+
+class Sample(NamedTuple):
+    """A layer that was timed."""
+
+    program: str
+    layer: str
+    target: Target
+    issued: Issued
+    counts: LayerCounts
+    warm: float
+
+    def cycles(self, prices: Prices) -> float:
+        """By these prices."""
+        box, row = prices
+        commands = self.issued.commands + (box - BOX) * self.issued.boxes
+        rows = self.counts.row_commands * row / ROW_COMMAND
+        return float(
+            layer_cycles(self.counts._replace(commands=commands, row_commands=rows), clock_of(self.target))
+        )
+
+
+def samples() -> list[Sample]:
+    """All layers of the table, under the schedules that they had."""
+    decisions, schedules = read_decisions() | read_decisions(WHOLE), dict[str, Schedule]()
+    found = []
+    with LAYERS.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    for line in lines:
+        decision, target = line["decision"], load_target(line["target"])
+        if decision not in schedules:
+            with tempfile.TemporaryDirectory() as scratch:
+                graph = converted(line["program"], target, Path(scratch))[0].graph
+            schedules[decision] = recalled(decisions[decision], graph, target)
+        work, counts = _work(schedules[decision], line["layer"])
+        found.append(Sample(line["program"], line["layer"], target, work, counts, float(line["warm"])))
+    return found
+
+
+def _work(schedule: Schedule, name: str) -> tuple[Issued, LayerCounts]:
+    graph, layer = schedule.graph, schedule.graph.by_name[name]
+    [group] = [group for group in schedule.groups if name in group.layers]
+    plan = plan_group(graph, group)
+    assert isinstance(layer, TensorCoreLayer)
+    nest = LoopNest(shape_of(layer), schedule.mappings[name], plan[name].computed)
+    work, placement = (
+        NestWork(nest, schedule.target, graph.weight_bytes),
+        placement_of(graph, group, plan, layer),
+    )
+    return work.issued(placement), work.counts(placement)
+
+
+def fit(data: Sequence[Sample]) -> Prices:
+    """The prices that fit these layers best."""
+    measured = np.array([sample.warm for sample in data])
+
+    def residual(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
+        prices = np.exp(logarithms).tolist()
+        return np.log(np.array([sample.cycles(prices) for sample in data]) / measured)
+
+    found: list[float] = np.exp(least_squares(residual, np.log([BOX, ROW_COMMAND])).x).tolist()
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Print the fits and every layer."""
+    command("fit_issue", __doc__).parse_args(arguments)
+    data = samples()
+    others = {
+        program: fit([sample for sample in data if sample.program != program])
+        for program in dict.fromkeys(sample.program for sample in data)
+    }
+    for name, prices in {
+        "all": fit(data),
+        **{f"not {name}": found for name, found in others.items()},
+    }.items():
+        print(f"{name}: box={prices[0]:.2f} row_command={prices[1]:.3f} commands")
+    for sample in data:
+        written, other = (
+            sample.cycles(prices) / sample.warm for prices in ((BOX, ROW_COMMAND), others[sample.program])
+        )
+        place = f"{sample.program:<16} {sample.layer:<30} {sample.warm:>7,.0f}"
+        print(f"{place} written={written:.2f} other={other:.2f}")
+    return 0
