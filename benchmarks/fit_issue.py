@@ -76,6 +76,12 @@ def samples() -> list[Sample]:
     return found
 
 
+def fitted_programs() -> set[str]:
+    """Those whose layers the table has."""
+    with LAYERS.open(newline="", encoding="utf-8") as file:
+        return {line["program"] for line in csv.DictReader(file)}
+
+
 def _work(schedule: Schedule, name: str) -> tuple[Issued, LayerCounts]:
     graph, layer = schedule.graph, schedule.graph.by_name[name]
     [group] = [group for group in schedule.groups if name in group.layers]

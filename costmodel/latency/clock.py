@@ -173,7 +173,7 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
 
 
 Validation = Mapping[int, Mapping[str, Any]]
-"""By side of the arrays that programs were timed on: {programs, by_model: {model: {median_error, p90_error,
+"""By side of the arrays that programs were timed on: {by_model: {model: {programs, median_error, p90_error,
 spearman}}}."""
 
 
@@ -247,8 +247,13 @@ def error_against_rtl(model: LatencyModel, target: Target) -> str:
             f"; {100 * apart['median_error']:.0f} % and {100 * apart['p90_error']:.0f} % on "
             f"{apart['programs']} of other kinds that it was never fitted to"
         )
+        whole = validation[side]["networks"]
+        others += (
+            f"; {100 * whole['median_error']:.0f} %, at most {100 * whole['worst']:.0f} %, "
+            f"in {whole['runs']} runs of networks"
+        )
     return (
         f"median error {100 * found['median_error']:.0f} %, nine in ten below "
-        f"{100 * found['p90_error']:.0f} % against RTL, {validation[side]['programs']} small programs "
+        f"{100 * found['p90_error']:.0f} % against RTL, {found['programs']} small programs "
         f"on {side} x {side}{others}"
     )
