@@ -88,10 +88,8 @@ def _work(schedule: Schedule, name: str) -> tuple[Issued, LayerCounts]:
     plan = plan_group(graph, group)
     assert isinstance(layer, TensorCoreLayer)
     nest = LoopNest(shape_of(layer), schedule.mappings[name], plan[name].computed)
-    work, placement = (
-        NestWork(nest, schedule.target, graph.weight_bytes),
-        placement_of(graph, group, plan, layer),
-    )
+    work = NestWork(nest, schedule.target, graph.weight_bytes)
+    placement = placement_of(graph, group, plan, layer)
     return work.issued(placement), work.counts(placement)
 
 
@@ -101,7 +99,8 @@ def fit(data: Sequence[Sample]) -> Prices:
 
     def residual(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
         prices = np.exp(logarithms).tolist()
-        return np.log(np.array([sample.cycles(prices) for sample in data]) / measured)
+        found: NDArray[np.float64] = np.log(np.array([sample.cycles(prices) for sample in data]) / measured)
+        return found
 
     found: list[float] = np.exp(least_squares(residual, np.log([BOX, ROW_COMMAND])).x).tolist()
     return found

@@ -166,7 +166,9 @@ def _least_row_commands(space: LayerSpace) -> int:
     """Every row is configured once, and stored in the longest pieces."""
     longest = space.side * space.rules.target.max_block_len
     rows = space.total("N") * space.total("P") * space.total("Q")
-    channels, others = (space.total(d) for d in ("GK" if space.shape.is_depthwise else "KG"))
+    channels, others = space.total("K"), space.total("G")
+    if space.shape.is_depthwise:
+        channels, others = others, channels
     return rows * others * (ceil_div(channels, longest) + 1)
 
 
