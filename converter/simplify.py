@@ -61,8 +61,7 @@ def simplify(
         UnsupportedError: operators that nothing lowers and ONNX Runtime does not know either.
     """
     notes: list[str] = []
-    flatten_sequences(model)
-    model = flatten_control_flow(model)
+    model = flatten_control_flow(flatten_sequences(model))
     model = take_whole_numbers(model, types)
     model, contrib = expand_contrib(model)
     if contrib.done:
@@ -89,10 +88,11 @@ def simplify(
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
-    if (left_out := drop_empty(model, program)) is not None:
+    full, left_out = drop_empty(model, program)
+    if full is not model:
         if left_out:
             notes.append(f"outputs without elements are left out: {', '.join(left_out)}")
-        model = normalise(file, model)
+        model = normalise(file, full)
         program = program_of(model, weights)
     samples = samples_of(program, model, weights)
     model, tabulated = tabulate(model, program, samples)

@@ -95,6 +95,10 @@ class Editor:
                 del self._graph.initializers[name]
         return onnx_ir.to_proto(self._model)
 
+    def nodes(self) -> tuple[onnx_ir.Node, ...]:
+        """All nodes of the main graph, in order."""
+        return tuple(self._graph)
+
     def value(self, name: str) -> Value:
         """The value that has this name now."""
         return self._values[name]
@@ -116,6 +120,17 @@ class Editor:
         self._graph.register_initializer(value)
         self._values[name] = value
         return value
+
+    def input(self, wanted: str, dtype: onnx_ir.DataType, shape: Sequence[int]) -> Value:
+        """A new input of the graph, called so or nearly so."""
+        name, kind = self._fresh.new(wanted), onnx_ir.TensorType(dtype)
+        value = self._values[name] = Value(name=name, shape=onnx_ir.Shape(shape), type=kind)
+        self._graph.inputs.append(value)
+        return value
+
+    def drop_output(self, name: str) -> None:
+        """Give a value out no more."""
+        self._graph.outputs.remove(self._values[name])
 
     def insert(
         self,
@@ -177,6 +192,47 @@ class Editor:
         for reader, place in readers:
             reader.replace_input_with(place, value)
 
+    def give(self, place: onnx_ir.Node, values: Sequence[Value]) -> None:
+        """Outputs of a node, which goes, are these values."""
+        for before, value in zip(place.outputs, values, strict=False):
+            if before.name:
+                self.replace(before, self.insert(place, "Identity", [value], before.name)[0])
+        self.remove(place)
+
+    def hoisted(self, body: onnx_ir.Graph, prefix: str) -> dict[str, Value]:
+        """Constants of a body in the main graph, where all copies of it read them; by their names there."""
+        values = [*body.initializers.values(), *(n.outputs[0] for n in body if n.op_type == "Constant")]
+        arrays = [(str(value.name), content_of(value)) for value in values]
+        return {name: self.constant(f"{prefix}{name}", array) for name, array in arrays if array is not None}
+
+    def inline(
+        self,
+        place: onnx_ir.Node,
+        body: onnx_ir.Graph,
+        prefix: str,
+        given: Sequence[Value],
+        constants: Mapping[str, Value],
+    ) -> list[Value]:
+        """What a body gives, copied in front of a node: with inputs as `given`, and `hoisted` constants."""
+        copy = body.clone(allow_outer_scope_values=True)
+        stands = dict(zip(copy.inputs, given, strict=True))
+        inner = [*copy.initializers.values(), *(value for node in copy for value in node.outputs)]
+        stands |= {value: there for value in inner if (there := constants.get(str(value.name))) is not None}
+        results = [stands.get(value, value) for value in copy.outputs]
+        copy.outputs.clear()
+        for value, there in stands.items():
+            for reader, at in tuple(value.uses()):
+                reader.replace_input_with(at, there)
+        nodes = [node for node in copy if not stands.keys() & set(node.outputs)]
+        wanted = [f"{prefix}{node.name or node.outputs[0].name}" for node in nodes]
+        for value in (value for node in nodes for value in node.outputs if value.name):
+            value.name = self._fresh.new(f"{prefix}{value.name}")
+        for node, name in zip(nodes, wanted, strict=True):
+            node.name = self._fresh.node(name)
+            copy.remove(node)
+            self._graph.insert_before(place, node)
+        return results
+
     def replace(self, before: Value, after: Value) -> None:
         """All who read a value, but for the node that gives the other, read that: it has the name now."""
         for reader, place in tuple(before.uses()):
@@ -197,6 +253,12 @@ class Editor:
         """Put a node in front of another."""
         self._graph.remove(node)
         self._graph.insert_before(before, node)
+
+
+def content_of(value: Value | None) -> np.ndarray | None:
+    """The content of a constant, None of another value or none."""
+    tensor = None if value is None else onnx_ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
 
 
 def _attribute(name: str, value: Any) -> onnx_ir.Attr:

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import Program
 
 
-def drop_empty(model: onnx.ModelProto, program: Program) -> tuple[str, ...] | None:
-    """Leave out, in place, what computes and joins values without elements; the outputs left out.
+def drop_empty(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model without what computes and joins values without elements; the outputs left out.
 
-    None where there is no such value.  A model all of whose outputs are empty keeps them, and is refused.
+    A model all of whose outputs are empty keeps them, and is refused.
     """
-    empty = {name for name, shape in program.shapes.items() if 0 in shape}
-    computed = [node for node in model.graph.node if node.output and set(filter(None, node.output)) <= empty]
-    joins = [n for n in model.graph.node if n.op_type == "Concat" and set(n.input) & empty]
-    outputs = [value for value in model.graph.output if value.name in empty]
-    if not computed and not joins and not outputs:
-        return None
-    graph = model.graph
-    for node in computed:
-        graph.node.remove(node)
-        for value in filter(None, node.output):
-            kind = helper.tensor_dtype_to_np_dtype(program.types[value])
-            graph.initializer.append(numpy_helper.from_array(np.zeros(program.shapes[value], kind), value))
-    for node in joins:
-        kept = [value for value in node.input if value not in empty]
-        if node not in computed and kept:
-            del node.input[:]
-            node.input.extend(kept)
-    if len(outputs) == len(graph.output):
-        return ()
-    for value in outputs:
-        graph.output.remove(value)
-    return tuple(value.name for value in outputs)
+    empty, edit = {name for name, shape in program.shapes.items() if 0 in shape}, Editor(model)
+    for node in program.nodes if empty else ():
+        kept = [value for value in node.inputs if value not in empty]
+        if node.outputs and set(filter(None, node.outputs)) <= empty:
+            place = edit.node(node)
+            for name in filter(None, node.outputs):
+                nothing = np.zeros(program.shapes[name], program.numpy_type(name))
+                edit.replace(edit.value(name), edit.constant(name, nothing))
+            edit.remove(place)
+        elif node.op == "Concat" and kept and len(kept) < len(node.inputs):
+            place = edit.node(node)
+            place.resize_inputs(len(kept))
+            for i, name in enumerate(kept):
+                place.replace_input_with(i, edit.value(name))
+    outputs = tuple(name for name in program.outputs if name in empty)
+    if len(outputs) == len(program.outputs):
+        outputs = ()
+    for name in outputs:
+        edit.drop_output(name)
+    return edit.model(), outputs

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+import onnx_ir
+from onnx import NodeProto, ValueInfoProto, helper
+from onnx_ir import Value
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.edit import FreshNames
+from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.read.control_flow import flatten_control_flow
@@ -87,7 +88,7 @@ def fix_caches(
     for cache in _growing(model):
         cache.length.dim_value = context
     pin_known(path, model, {**dims, **dict.fromkeys(names, context - rows)})
-    position = _write_at_position(model, rows, context)
+    model, position = _write_at_position(model, rows, context)
     if grown is not None:
         _compare(path, grown, model, position, seen)
     known = dimension_names(model)
@@ -144,60 +145,58 @@ def _new_rows(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> in
     )
 
 
-def _write_at_position(model: onnx.ModelProto, rows: int, context: int) -> str:
-    """Replace the Concats, and positions counted from the length of a past; the name of the new input."""
-    graph, fresh = model.graph, FreshNames(model.graph)
-    position = fresh.new(POSITION)
-    graph.input.append(helper.make_tensor_value_info(position, TensorProto.INT64, [rows]))
-    column = fresh.new(f"{position}.column")
-    kept: list[NodeProto] = [_node(fresh, "Reshape", [position, _ints(graph, fresh, [rows, 1])], column)]
+def _write_at_position(model: onnx.ModelProto, rows: int, context: int) -> tuple[onnx.ModelProto, str]:
+    """The model without the Concats, and with positions that were counted from the length of a past as a new
+    input; its name."""
     caches = {cache.node.output[0]: cache for cache in _growing(model)}
     pasts = {cache.past.name: cache for cache in caches.values()}
-    makers = {value: node for node in graph.node for value in node.output}
-    for node in graph.node:
-        if node.op_type == "Shape" and node.input[0] in pasts:
-            cache = pasts[node.input[0]]
+    del model.graph.value_info[:]
+    edit = Editor(model)
+    nodes = edit.nodes()
+    counted = [node for node in nodes if node.op_type == "Range" and _is_length(node.inputs[0], pasts)]
+    position = edit.input(POSITION, onnx_ir.DataType.INT64, [rows])
+    shape = edit.constant(f"{POSITION}.shape", np.array([rows, 1], np.int64))
+    (column,) = edit.insert(nodes[0], "Reshape", [position, shape], f"{position.name}.column")
+    for node in nodes:
+        cache = _measured(node, pasts)
+        if cache is not None:
             sizes = [dim.dim_value for dim in cache.past.type.tensor_type.shape.dim]
             sizes[cache.axis] = context - rows
-            part = {attribute.name: attribute.i for attribute in node.attribute}
-            sizes = sizes[part.get("start", 0) : part.get("end")]
-            graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), node.output[0]))
-        elif node.op_type == "Range" and _is_length(node.input[0], makers, pasts):
-            kept.append(_node(fresh, "Identity", [position], node.output[0]))
-        elif node.output and node.output[0] in caches:
-            cache = caches[node.output[0]]
+            part = slice(
+                *(node.attributes[k].value if k in node.attributes else None for k in ("start", "end"))
+            )
+            edit.give(node, [edit.constant(f"{POSITION}.sizes", np.array(sizes[part], np.int64))])
+        elif node in counted:
+            edit.give(node, [position])
+        elif node.outputs and node.outputs[0].name in caches:
+            cache = caches[node.outputs[0].name]
             order = list(range(len(cache.past.type.tensor_type.shape.dim)))
             order.insert(0, order.pop(cache.axis))
-            first = [fresh.new(f"{name}.rows") for name in (*node.input, node.output[0])]
-            for name, turned in zip(node.input, first, strict=False):
-                kept.append(_node(fresh, "Transpose", [name], turned, perm=order))
-            kept.append(_node(fresh, "ScatterND", [first[0], column, first[1]], first[2]))
-            back = [order.index(axis) for axis in range(len(order))]
-            kept.append(_node(fresh, "Transpose", [first[2]], node.output[0], perm=back))
-        else:
-            kept.append(node)
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del graph.node[:], graph.value_info[:]
-    graph.node.extend(kept)
-    return position
+            past, new = (
+                edit.insert(node, "Transpose", [value], f"{value.name}.rows", perm=order)[0]
+                for value in node.inputs
+                if value is not None
+            )
+            present, back = node.outputs[0], [order.index(axis) for axis in range(len(order))]
+            (rows_of,) = edit.insert(node, "ScatterND", [past, column, new], f"{present.name}.rows")
+            (turned,) = edit.insert(node, "Transpose", [rows_of], str(present.name), perm=back)
+            edit.replace(present, turned)
+            edit.remove(node)
+    return edit.model(), str(position.name)
 
 
-def _is_length(value: str, makers: Mapping[str, NodeProto], pasts: Mapping[str, _Cache]) -> bool:
+def _measured(node: onnx_ir.Node, pasts: Mapping[str, _Cache]) -> _Cache | None:
+    """The cache whose past a Shape reads."""
+    source = node.inputs[0] if node.op_type == "Shape" else None
+    return None if source is None else pasts.get(str(source.name))
+
+
+def _is_length(value: Value | None, pasts: Mapping[str, _Cache]) -> bool:
     """Whether a value is the length of a past, and not computed with it."""
-    node = makers.get(value)
+    node = None if value is None else value.producer()
     while node is not None and node.op_type in _SAME_NUMBER:
-        node = makers.get(node.input[0])
-    return node is not None and node.op_type == "Shape" and node.input[0] in pasts
-
-
-def _node(fresh: FreshNames, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> NodeProto:
-    return helper.make_node(op, inputs, [output], name=fresh.node(f"{output}.{op}"), **attributes)
-
-
-def _ints(graph: onnx.GraphProto, fresh: FreshNames, values: Sequence[int]) -> str:
-    name = fresh.new(f"{POSITION}.shape")
-    graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
-    return name
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    return node is not None and _measured(node, pasts) is not None
 
 
 def _compare(path: Path, grown: onnx.ModelProto, fixed: onnx.ModelProto, position: str, seen: int) -> None:

@@ -49,8 +49,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:
         raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
     _recall_shapes(model, declared)
-    write_out_padding(model)
-    ir_model = onnx_ir.from_proto(model)
+    ir_model = onnx_ir.from_proto(write_out_padding(model))
     RemoveUnusedOpsetsPass()(ir_model)
     NameFixPass(_ByOperator())(ir_model)
     return onnx_ir.to_proto(ir_model)

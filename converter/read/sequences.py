@@ -7,15 +7,15 @@ later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+import onnx_ir
+from onnx_ir import Value
 
-from fadiff.converter.ir.edit import FreshNames
+from fadiff.converter.ir.edit import Editor, content_of
 from fadiff.converter.ir.program import static_shapes
-from fadiff.converter.read.fold import constant_tensors
 from fadiff.converter.read.opsets import opset_of
 
 OPS = frozenset(
@@ -34,129 +34,117 @@ OPS = frozenset(
 _SPLITS_BY_INPUT = 13
 
 
-def flatten_sequences(model: onnx.ModelProto) -> None:
-    """Replace sequences of constant length by the tensors in them, in place."""
-    if not any(node.op_type.find("Sequence") >= 0 for node in model.graph.node):
-        return
+def flatten_sequences(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with sequences of constant length replaced by the tensors in them."""
+    if not any("Sequence" in node.op_type for node in model.graph.node):
+        return model
     flat = _Flattener(model)
-    for node in list(model.graph.node):
-        if node.op_type not in (*OPS, "Identity") or not flat.replaces(node):
-            flat.nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(flat.nodes)
+    gone = [n for n in flat.edit.nodes() if n.op_type in (*OPS, "Identity") and flat.replaces(n)]
+    for node in reversed(gone):
+        flat.edit.remove(node)
+    return flat.edit.model()
 
 
 class _Flattener:
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.graph, self.opset = model.graph, opset_of(model)
+        self.edit, self.opset = Editor(model), opset_of(model)
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         self.shapes = static_shapes(inferred, (*inferred.input, *inferred.value_info))
-        self.constants: Mapping[str, TensorProto] = constant_tensors(model.graph)
-        self.fresh = FreshNames(model.graph)
-        self.sequences: dict[str, list[str]] = {}
-        """The tensors in a sequence, by its name."""
-        self.nodes: list[NodeProto] = []
+        self.sequences: dict[Value, list[Value]] = {}
+        """The tensors in a sequence."""
 
-    def replaces(self, node: NodeProto) -> bool:
-        """Whether a node is written otherwise, or not at all."""
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    def replaces(self, node: onnx_ir.Node) -> bool:
+        """Whether what a node gives is written otherwise, or known."""
+        (out,) = node.outputs
         if node.op_type == "SplitToSequence":
-            return self._split(node, attributes)
-        if node.op_type == "SequenceConstruct":
-            self.sequences[node.output[0]] = list(node.input)
+            return self._split(node)
+        if node.op_type in ("SequenceConstruct", "SequenceEmpty"):
+            self.sequences[out] = [value for value in node.inputs if value is not None]
             return True
-        if node.op_type == "SequenceEmpty":
-            self.sequences[node.output[0]] = []
-            return True
-        parts = self.sequences.get(node.input[0])
+        parts = self.sequences.get(node.inputs[0]) if node.inputs[0] is not None else None
         if parts is None:
             return False
         if node.op_type == "Identity":
-            self.sequences[node.output[0]] = parts
+            self.sequences[out] = parts
         elif node.op_type == "SequenceLength":
-            self.graph.initializer.append(numpy_helper.from_array(np.array(len(parts)), node.output[0]))
+            self.edit.replace(out, self.edit.constant(f"{out.name}.length", np.array(len(parts))))
         elif node.op_type == "ConcatFromSequence":
-            return self._concat(node, parts, attributes)
+            return self._concat(node, parts)
         else:
             return self._changes(node, parts)
         return True
 
-    def _changes(self, node: NodeProto, parts: list[str]) -> bool:
+    def _changes(self, node: onnx_ir.Node, parts: list[Value]) -> bool:
         """SequenceAt, SequenceErase and SequenceInsert at a constant position."""
-        inserts = node.op_type == "SequenceInsert"
-        place = self._position(node, 2 if inserts else 1, len(parts) if inserts else len(parts) - 1)
+        inserts, (out,) = node.op_type == "SequenceInsert", node.outputs
+        place = self._position(node, 2 if inserts else 1, len(parts), len(parts) - (not inserts))
         if place is None or not 0 <= place < len(parts) + inserts:
             return False
         if node.op_type == "SequenceAt":
-            self.nodes.append(helper.make_node("Identity", [parts[place]], node.output, node.name))
+            self._gives(node, "Identity", [parts[place]])
         elif inserts:
-            self.sequences[node.output[0]] = [*parts[:place], node.input[1], *parts[place:]]
+            assert node.inputs[1] is not None
+            self.sequences[out] = [*parts[:place], node.inputs[1], *parts[place:]]
         else:
-            self.sequences[node.output[0]] = [*parts[:place], *parts[place + 1 :]]
+            self.sequences[out] = [*parts[:place], *parts[place + 1 :]]
         return True
 
-    def _position(self, node: NodeProto, index: int, default: int) -> int | None:
-        if len(node.input) <= index or not node.input[index]:
+    def _position(self, node: onnx_ir.Node, index: int, count: int, default: int) -> int | None:
+        given = node.inputs[index] if index < len(node.inputs) else None
+        if given is None:
             return default
-        tensor = self.constants.get(node.input[index])
-        if tensor is None:
-            return None
-        place = int(numpy_helper.to_array(tensor).reshape(-1)[0])
-        return place + len(self.sequences[node.input[0]]) if place < 0 else place
+        content = content_of(given)
+        place = None if content is None else int(content.reshape(-1)[0])
+        return place if place is None or place >= 0 else place + count
 
-    def _split(self, node: NodeProto, attributes: Mapping[str, int]) -> bool:
-        shape = self.shapes.get(node.input[0])
-        if shape is None:
+    def _split(self, node: onnx_ir.Node) -> bool:
+        source, given = (*node.inputs, None)[:2]
+        shape = self.shapes.get(str(source.name)) if source is not None else None
+        sizes = np.array(1) if given is None else content_of(given)
+        if source is None or shape is None or sizes is None:
             return False
-        axis = attributes.get("axis", 0) % len(shape)
-        each = len(node.input) < 2 or not node.input[1]
-        tensor = None if each else self.constants.get(node.input[1])
-        if not each and tensor is None:
-            return False
-        size = shape[axis]
-        given = np.array(1) if tensor is None else numpy_helper.to_array(tensor)
-        sizes = (
-            given.tolist()
-            if given.ndim
-            else [min(int(given), size - start) for start in range(0, size, int(given))]
-        )
-        parts = [self.fresh.new(f"{node.output[0]}.{i}") for i in range(len(sizes))]
-        split = np.asarray(sizes, np.int64)
+        axis = _integer(node, "axis", 0) % len(shape)
+        if not sizes.ndim:
+            each = int(sizes)
+            sizes = np.array([min(each, shape[axis] - start) for start in range(0, shape[axis], each)])
+        (out,) = node.outputs
+        operands, options = [source], dict[str, Any](axis=axis, called=node.name, outputs=len(sizes))
         if self.opset >= _SPLITS_BY_INPUT:
-            inputs = [node.input[0], self._constant(f"{node.output[0]}.sizes", split)]
-            self.nodes.append(helper.make_node("Split", inputs, parts, node.name, axis=axis))
+            operands.append(self.edit.constant(f"{out.name}.sizes", sizes.astype(np.int64)))
         else:
-            self.nodes.append(
-                helper.make_node("Split", node.input[:1], parts, node.name, axis=axis, split=sizes)
-            )
-        if each and not attributes.get("keepdims", 1):
-            rest = [*shape[:axis], *shape[axis + 1 :]]
-            parts = [self._reshaped(part, rest) for part in parts]
-        self.sequences[node.output[0]] = parts
+            options["split"] = sizes.tolist()
+        parts = list(self.edit.insert(node, "Split", operands, f"{out.name}.part", **options))
+        if given is None and not _integer(node, "keepdims", 1):
+            parts = [self._reshaped(node, part, [*shape[:axis], *shape[axis + 1 :]]) for part in parts]
+        self.sequences[out] = parts
         return True
 
-    def _concat(self, node: NodeProto, parts: list[str], attributes: Mapping[str, int]) -> bool:
-        axis = attributes["axis"]
-        if attributes.get("new_axis", 0):
-            shape = self.shapes.get(parts[0]) if parts else None
+    def _concat(self, node: onnx_ir.Node, parts: list[Value]) -> bool:
+        axis = _integer(node, "axis", 0)
+        if _integer(node, "new_axis", 0):
+            shape = self.shapes.get(str(parts[0].name)) if parts else None
             if shape is None:
                 return False
-            place = axis % (len(shape) + 1)
-            parts = [self._reshaped(part, [*shape[:place], 1, *shape[place:]]) for part in parts]
-            axis = place
+            axis %= len(shape) + 1
+            parts = [self._reshaped(node, part, [*shape[:axis], 1, *shape[axis:]]) for part in parts]
         if not parts:
             return False
-        self.nodes.append(helper.make_node("Concat", parts, node.output, node.name, axis=axis))
+        self._gives(node, "Concat", parts, axis=axis)
         return True
 
-    def _reshaped(self, value: str, shape: list[int]) -> str:
-        out = self.fresh.new(f"{value}.reshaped")
-        sizes = self._constant(f"{out}.shape", np.asarray(shape, np.int64))
-        self.nodes.append(helper.make_node("Reshape", [value, sizes], [out], out))
-        self.shapes[out] = tuple(shape)
+    def _gives(self, node: onnx_ir.Node, op: str, inputs: list[Value], **attributes: Any) -> None:
+        """What a node gives another one does, by this name."""
+        out = node.outputs[0]
+        (made,) = self.edit.insert(node, op, inputs, str(out.name), called=node.name or "", **attributes)
+        self.edit.replace(out, made)
+
+    def _reshaped(self, node: onnx_ir.Node, value: Value, shape: list[int]) -> Value:
+        wanted = f"{value.name}.reshaped"
+        sizes = self.edit.constant(f"{wanted}.shape", np.asarray(shape, np.int64))
+        (out,) = self.edit.insert(node, "Reshape", [value, sizes], wanted)
+        self.shapes[str(out.name)] = tuple(shape)
         return out
 
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = self.fresh.new(wanted)
-        self.graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
+
+def _integer(node: onnx_ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default

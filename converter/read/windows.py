@@ -111,18 +111,16 @@ def _rewritten(model: onnx.ModelProto, node: Node, axes: list[_Axis]) -> onnx.Mo
     return edit.model()
 
 
-def write_out_padding(model: onnx.ModelProto) -> None:
-    """Rewrite such nodes in place; those whose sizes are unknown stay as they are."""
-    program = program_of(model)
-    for proto, node in zip(model.graph.node, program.nodes, strict=True):
+def write_out_padding(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model with shapes and such nodes rewritten; those whose sizes are unknown stay as they are."""
+    edit, program = Editor(model), program_of(model)
+    for node in program.nodes:
         same = node.attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
         windowed = is_a(node, Kind.POOL) or node.op == "Conv"
         if not windowed or not same or max(node.attributes.get("dilations", (1,))) == 1:
             continue
         size = program.shapes.get(node.inputs[0], ())[2:]
         kernel = node.attributes.get("kernel_shape") or program.shapes.get(node.input(1), ())[2:]
-        if len(size) != len(kernel) or not size:
-            continue
-        kept = [attribute for attribute in proto.attribute if attribute.name not in ("auto_pad", "pads")]
-        del proto.attribute[:]
-        proto.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads_of(node, size, kernel))])
+        if len(size) == len(kernel) and size:
+            edit.set(edit.node(node), auto_pad="NOTSET", pads=pads_of(node, size, kernel))
+    return edit.model()
