@@ -165,6 +165,40 @@ def _matrix(
     return nodes.reshape(moved, shape)
 
 
+# spectra ---------------------------------------------------------------------------------------
+
+
+def real_frames(program: Program, node: Node) -> str | None:
+    """The signal is real and floating point; step, window and length of frames are constant."""
+    bad = [v for v in node.inputs[1:] if v and v not in program.constants]
+    if bad:
+        return f"{bad[0]} is computed at run time"
+    shape = program.shapes[node.inputs[0]]
+    if not program.is_float(node.inputs[0]) or len(shape) not in (2, 3) or shape[2:] not in ((), (1,)):
+        return f"{node.inputs[0]} is not real: shape {list(shape)}"
+    return None
+
+
+def short_time_fourier(nodes: Nodes, program: Program, node: Node) -> None:
+    """STFT: a convolution of the signal with cosines and sines under the window, frame by frame."""
+    (batch, samples), window = program.shapes[node.inputs[0]][:2], program.constant(node.input(2))
+    step = int(program.constants[node.inputs[1]].reshape(-1)[0])
+    length = program.constant(node.input(3))
+    size = window.size if window is not None else samples if length is None else int(length.reshape(-1)[0])
+    bins = size // 2 + 1 if node.attributes.get("onesided", 1) else size
+    angles = 2 * np.pi * np.outer(np.arange(bins), np.arange(size)) / size
+    waves = np.stack([np.cos(angles), -np.sin(angles)], axis=1) * (1.0 if window is None else window)
+    taps = nodes.constant(waves.reshape(2 * bins, 1, size).astype(np.float32), "waves")
+    signal = nodes.reshape(node.inputs[0], (batch, 1, samples))
+    found = nodes.op("Conv", signal, taps, strides=[step])
+    frames = (samples - size) // step + 1
+    parts = nodes.reshape(found, (batch, bins, 2, frames))
+    nodes.give(nodes.transpose(parts, (0, 3, 1, 2)), node.outputs[0])
+
+
+# Resize ----------------------------------------------------------------------------------------
+
+
 def written_otherwise(program: Program, node: Node) -> bool:
     """With axes; or cubic, with antialias, or linear over other axes than the two last of four: products."""
     return "axes" in node.attributes or _by_matrices(program, node)
@@ -253,4 +287,5 @@ DECOMPOSITIONS = (
     Decomposition("Einsum", einsum, (one_or_two_operands,)),
     Decomposition("Gemm", gemm, applies=has_no_plain_operands),
     Decomposition("Resize", resize, (constant_size,), applies=written_otherwise),
+    Decomposition("STFT", short_time_fourier, (real_frames,)),
 )

@@ -78,7 +78,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         (*sequences.OPS, "Optional", "OptionalGetElement", "OptionalHasElement"),
         (_CONTAINER, _HOST),
     ),
-    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
+    **dict.fromkeys(("DFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
     **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
     **dict.fromkeys(
         ("ConvInteger", "MatMulInteger"),

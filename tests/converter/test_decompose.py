@@ -129,6 +129,16 @@ CASES = {
     "three largest": _picked((2, 9), 3),
     "two smallest of columns": _picked((2, 9, 3), 2, axis=1, largest=0),
     "rows at computed places": _picked((2, 9, 3), 2, "GatherND", axis=2, batch_dims=1),
+    "spectrogram": _one(
+        "STFT", (2, 70, 1), {"step": ints(8)[0], "window": np.hanning(16).astype(np.float32)}
+    ),
+    "spectrum without window": _one(
+        "STFT",
+        (1, 40),
+        {"step": ints(5)[0], "length": ints(12)[0]},
+        inputs=["x", "step", "", "length"],
+        onesided=0,
+    ),
     "hardmax": _one("Hardmax", (3, 4, 7), axis=1),
     "group norm": _one(
         "GroupNormalization", (2, 6, 4, 5), {"s": weights(1, 6), "b": weights(2, 6)}, opset=21, num_groups=3
