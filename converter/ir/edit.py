@@ -91,7 +91,7 @@ class Editor:
         if "_model" not in self.__dict__:
             return self._before
         for name, value in list(self._graph.initializers.items()):
-            if not value.uses() and not value.is_graph_output():
+            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
                 del self._graph.initializers[name]
         return onnx_ir.to_proto(self._model)
 

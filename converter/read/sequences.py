@@ -39,9 +39,10 @@ def flatten_sequences(model: onnx.ModelProto) -> onnx.ModelProto:
     if not any("Sequence" in node.op_type for node in model.graph.node):
         return model
     flat = _Flattener(model)
-    gone = [n for n in flat.edit.nodes() if n.op_type in (*OPS, "Identity") and flat.replaces(n)]
-    for node in reversed(gone):
-        flat.edit.remove(node)
+    known = [n for n in flat.edit.nodes() if n.op_type in (*OPS, "Identity") and flat.replaces(n)]
+    for node in reversed(known):
+        if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+            flat.edit.remove(node)
     return flat.edit.model()
 
 
@@ -114,6 +115,7 @@ class _Flattener:
         else:
             options["split"] = sizes.tolist()
         parts = list(self.edit.insert(node, "Split", operands, f"{out.name}.part", **options))
+        _take_name(node, parts[0])
         if given is None and not _integer(node, "keepdims", 1):
             parts = [self._reshaped(node, part, [*shape[:axis], *shape[axis + 1 :]]) for part in parts]
         self.sequences[out] = parts
@@ -137,6 +139,7 @@ class _Flattener:
         out = node.outputs[0]
         (made,) = self.edit.insert(node, op, inputs, str(out.name), called=node.name or "", **attributes)
         self.edit.replace(out, made)
+        _take_name(node, made)
 
     def _reshaped(self, node: onnx_ir.Node, value: Value, shape: list[int]) -> Value:
         wanted = f"{value.name}.reshaped"
@@ -144,6 +147,13 @@ class _Flattener:
         (out,) = self.edit.insert(node, "Reshape", [value, sizes], wanted)
         self.shapes[str(out.name)] = tuple(shape)
         return out
+
+
+def _take_name(node: onnx_ir.Node, value: Value) -> None:
+    """The node that gives the value is called as one that goes."""
+    writer = value.producer()
+    assert writer is not None
+    writer.name, node.name = node.name, writer.name
 
 
 def _integer(node: onnx_ir.Node, name: str, default: int) -> int:
