@@ -84,6 +84,7 @@ class Conversion:
     _program: Program | None = field(default=None, repr=False, compare=False)
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
+    _choice: Choice = field(default=Choice({}), repr=False, compare=False)
     _search: MixedSearch | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -159,6 +160,7 @@ def convert(
     states: Sequence[State] = (),
     guess_states: bool = True,
     common_scales: Mapping[str, float] | None = None,
+    like: Conversion | None = None,
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
@@ -187,6 +189,8 @@ def convert(
         guess_states: find them by name where none is given (`fadiff.converter.read.states`).
         common_scales: of states' inputs and of outputs that other models of one firmware have, too: what
             their integers mean, no finer than this model's own scale.
+        like: of the same file with more rows of its caches: what calibration found there is taken, so that
+            integers are the same (with `keep_float_until` each looks for itself).
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`fadiff.converter.rewrites.NAMES`) to leave out.
@@ -269,9 +273,9 @@ def convert(
             doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
             warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
-        search = MixedSearch(
-            draft, draft.choose(left_out, progress), draft.is_judged and not drawn, not data.recorded
-        )
+        found = like._choice if like and keep_float_until is None else None
+        is_judged = draft.is_judged and not drawn and found is None
+        search = MixedSearch(draft, found or draft.choose(left_out, progress), is_judged, not data.recorded)
         kept = decide(search, keep_float_until, left_out, progress)
         draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
         warnings.extend(kept.warnings)
@@ -316,6 +320,7 @@ def convert(
         _program=program,
         _steps=steps,
         _quantisation=quantisation,
+        _choice=choice,
         _search=undecided,
     )
 

@@ -11,6 +11,7 @@ import onnxruntime
 from pydantic import BaseModel
 
 from fadiff.converter.check.reference import MEASURED, UNCLIPPED
+from fadiff.converter.ir.recurrence import first_rows, with_rows
 from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 from fadiff.costmodel.target.target import Target
 from fadiff.emitters.memory_map import MEMORY_MAP
@@ -230,15 +231,17 @@ class _Compared:
         stored = {name: self.inputs[name][vector, ...] for name in memory_map.inputs}
         for state, (_, into) in zip(memory_map.states, self.states, strict=True):
             place = places[state.input]
-            stored[state.input] = kept.get(into, np.zeros(place.shape, place.dtype)).reshape(place.shape)
+            before = kept.get(into, np.zeros(place.shape, place.dtype))
+            stored[state.input] = first_rows(before, place.shape)
         run = self.firmware.run(stored)
         expected = _expected(self.reference, self.names, stored, run)
         seen = run.tensors if self.is_float else expected
-        kept |= {into: seen[s.output] for s, (_, into) in zip(memory_map.states, self.states, strict=True)}
-        floats = {
-            node.name: kept_floats.get(node.name, self.inputs[f"float:{node.name}"][vector, ...])
-            for node in self.quantized.get_inputs()
-        }
+        for state, (_, into) in zip(memory_map.states, self.states, strict=True):
+            kept[into] = with_rows(kept.get(into), seen[state.output].reshape(places[state.input].shape))
+        floats = {}
+        for node in self.quantized.get_inputs():
+            given = self.inputs[f"float:{node.name}"][vector, ...]
+            floats[node.name] = first_rows(kept_floats.get(node.name, given), given.shape)
         differences = tuple(
             difference(
                 name,
@@ -256,7 +259,8 @@ class _Compared:
         slim = RunResult({}, run.layers, run.counts)
         onnx_names = [output.name for output in self.quantized.get_outputs()]
         onnx_outputs = dict(zip(onnx_names, self.quantized.run(onnx_names, floats), strict=True))
-        kept_floats |= {into: onnx_outputs[output] for output, into in self.states}
+        for output, into in self.states:
+            kept_floats[into] = with_rows(kept_floats.get(into), onnx_outputs[output])
         return VectorResult(self.number, vector, differences, outputs, onnx_outputs, slim)
 
 

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from fadiff.search import DramLimit, SearchOptions
 
 
+CONTEXT = "context"
+"""The size of an entry that is no dimension of the file, but rows of caches that grow."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A function of the firmware: a model with sizes for its dimensions."""
@@ -48,6 +52,28 @@ class Entry:
     name: str
     model: Path
     dims: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of dimensions; with `ModelOptions.context` also `context`, rows of caches that grow."""
+    narrows: str = ""
+    """The entry of which this one sees only the first rows of the caches: it takes that one's data, as far as
+    they are enough, and its scales."""
+
+    def of_sizes(self, sizes: Mapping[str, Sequence[int]]) -> list[Entry]:
+        """One entry for each number of rows, smaller ones first: NAME_SIZE; the largest keeps the name.
+
+        Args:
+            sizes: ascending, of the dimension that rows of caches have; of several (caches and their mask) as
+                many of each.
+
+        Raises:
+            InputError: of one dimension other numbers of sizes than of another, or not ascending.
+        """
+        every = [dict(zip(sizes, each, strict=False)) for each in zip(*sizes.values(), strict=False)]
+        if any(list(given) != sorted(set(given)) or len(given) != len(every) for given in sizes.values()):
+            raise InputError(f"entry {self.name}: give as many sizes of each dimension, ascending")
+        *fewer, most = (replace(self, dims={**self.dims, **each}) for each in every)
+        rows = [next(iter(each.values())) for each in every]
+        narrow = zip(fewer, rows, strict=False)
+        return [*(replace(e, name=f"{e.name}_{n}", narrows=self.name) for e, n in narrow), most]
 
 
 @dataclass(frozen=True)
@@ -78,6 +104,7 @@ def compile_entries(
         lm = Path("lm.onnx")
         entries = [Entry("prefill", lm, {"seq": 128}), Entry("decode", lm, {"seq": 1})]
         compile_entries(entries, "build/lm", calibration="runs.npz", verify=True)
+        decode = Entry("decode", lm, {"seq": 1}).of_sizes({"cache": (128, 512)})  # decode_128, decode
 
     A run calls the first entry with states of zero, then every other as often as the data says.
     Calibration and test data have one array for each input of each entry, named ENTRY:INPUT, with a leading
@@ -162,6 +189,11 @@ def _check_names(entries: Sequence[Entry]) -> None:
             raise InputError(f"entry {name!r}: a name of letters, digits and _ that begins with a letter")
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise InputError(f"entry {twice} is there twice: give each a name of its own")
+    if entries[0].narrows:
+        raise InputError(f"entry {names[0]}: the first entry begins a run: put one for prompts before it")
+    wide = {entry.name for entry in entries if not entry.narrows}
+    if lost := next((entry for entry in entries if entry.narrows and entry.narrows not in wide), None):
+        raise InputError(f"entry {lost.name}: there is no entry {lost.narrows} with all rows")
 
 
 def _converted(
@@ -176,11 +208,12 @@ def _converted(
 
     looks = {entry.name: _looked_at(entry, target, reading, console) for entry in entries}
     files = {entry.name: entry.model for entry in entries}
+    narrow = {entry.name: entry.narrows for entry in entries if entry.narrows}
     _check_states(looks)
     calibration = reading.calibration
     if calibration is not None and not isinstance(calibration, str | Path | Mapping):
         raise InputError("calibration of several entries: an .npz file, or arrays named ENTRY:INPUT")
-    runs = float_runs(looks, files, calibration, "calibration", (0,))
+    runs = float_runs(looks, files, calibration, "calibration", (0,), narrow)
     # each entry would round and scale weights in a way of its own, and they would be there twice
     without = {*reading.without, EQUALISE_CHANNELS, ROUND_WEIGHTS, *(() if runs.given else JUDGED)}
     if not runs.given and target.element_type == "int8":
@@ -189,23 +222,34 @@ def _converted(
             "poor (give --calibration FILE.npz)"
         )
 
-    def convert(entry: Entry, scales: Mapping[str, float]) -> Conversion:
-        samples = runs.samples(entry.name)
-        own = replace(
-            reading, dims={**reading.dims, **entry.dims}, calibration=samples, without=tuple(sorted(without))
-        )
-        found = read_model(entry.model, target, own, console, scales)
+    def convert(entry: Entry, scales: Mapping[str, float], like: Conversion | None = None) -> Conversion:
+        samples = runs.samples(entry.name, [name for name, wide in narrow.items() if wide == entry.name])
+        own = replace(_reading(entry, reading), calibration=samples, without=tuple(sorted(without)))
+        found = read_model(entry.model, target, own, console, scales, like)
         return replace(found, random_calibration=not runs.given)
 
-    found = {entry.name: convert(entry, {}) for entry in entries}
-    for _ in entries:  # (a scale that grows in one may share it with another value there, and so on)
+    whole = [entry for entry in entries if not entry.narrows]
+    found = {entry.name: convert(entry, {}) for entry in whole}
+    for _ in whole:  # (a scale that grows in one may share it with another value there, and so on)
         scales = _largest(_scales(conversion) for conversion in found.values())
-        for entry in entries:
+        for entry in whole:
             own = _scales(found[entry.name])
             if any(scale != scales[value] for value, scale in own.items()):
                 found[entry.name] = convert(entry, {value: scales[value] for value in own})
+    for entry in entries:
+        if entry.narrows:
+            wide = found[entry.narrows]
+            found[entry.name] = convert(entry, _scales(wide), wide)
     _check_states(found)
-    return found, float_runs(looks, files, reading.test_inputs, "inputs", (1,))
+    tests = float_runs(looks, files, reading.test_inputs, "inputs", (1,), narrow)
+    return {entry.name: found[entry.name] for entry in entries}, tests
+
+
+def _reading(entry: Entry, reading: ModelOptions) -> ModelOptions:
+    """What is common to all entries with the sizes of this one."""
+    dims = {**reading.dims, **entry.dims}
+    context = reading.context if reading.context is None else dims.pop(CONTEXT, reading.context)
+    return replace(reading, dims=dims, context=context)
 
 
 def _looked_at(entry: Entry, target: Target, reading: ModelOptions, console: Console) -> Conversion:
@@ -213,8 +257,7 @@ def _looked_at(entry: Entry, target: Target, reading: ModelOptions, console: Con
     from fadiff.pipeline import convert_with
 
     own = replace(
-        reading,
-        dims={**reading.dims, **entry.dims},
+        _reading(entry, reading),
         calibration=(),
         keep_float=(),
         wide=(),
@@ -250,15 +293,17 @@ def _check_states(entries: Mapping[str, Conversion]) -> None:
     for entry, conversion in entries.items():
         for state, tensor in _states(conversion).items():
             other, first = known.setdefault(state, (entry, tensor))
-            if _stored(first) != _stored(tensor):
+            if _rows(first) != _rows(tensor):
                 raise InputError(
                     f"state {state}: {other} keeps it as {_described(first)}, {entry} as "
-                    f"{_described(tensor)}: entries of one firmware must keep it alike"
+                    f"{_described(tensor)}: entries of one firmware must keep it alike, but for the "
+                    "number of rows that are written at positions"
                 )
 
 
-def _stored(tensor: Tensor) -> object:
-    return tensor.shape, tensor.dtype, tensor.scale, tensor.zero, tensor.onnx_axes
+def _rows(tensor: Tensor) -> object:
+    """What rows of a state are stored like."""
+    return tensor.shape[1:], tensor.dtype, tensor.scale, tensor.zero, tensor.onnx_axes
 
 
 def _described(tensor: Tensor) -> str:
@@ -284,7 +329,9 @@ def _write(
         folder.path.mkdir()
         write_records(folder, one, console, timeloop)
         if one.document.is_executable:
-            first, later = write_vectors(folder.verification_data, one.vectors)
+            goes_on = entry != list(solved)[-1]  # (the next entries begin where all its calls have led)
+            data = folder.verification_data
+            first, later = write_vectors(data, one.vectors, whole_sequence=goes_on)
             programs.append(gemmini.Entry(entry, one.schedule, (first, *later)))
     if programs:
         with console.stage("writing firmware"):

@@ -1,7 +1,7 @@
 """Runs through the entries of one firmware: the first begins with states of zero, the others go on with them.
 
 A run calls every entry in turn: a prompt by the first, then steps of the next, as many for every prompt.
-States go on by the name of their input.
+States go on by the name of their input; an entry that sees the first rows of one only writes there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fadiff.converter.ir.generation import rows_after
+from fadiff.converter.ir.recurrence import first_rows, with_rows
 from fadiff.errors import InputError
 from fadiff.vectors import (
     Arrays,
@@ -52,9 +54,16 @@ class Runs:
         """Calls of an entry in one run."""
         return len(next(iter(self.inputs[entry].values()))) // self.count
 
-    def samples(self, entry: str) -> list[dict[str, np.ndarray]]:
-        """The calls one by one."""
-        return [nth(self.inputs[entry], i) for i in range(self.length(entry) * self.count)]
+    def samples(self, entry: str, narrower: Sequence[str] = ()) -> list[dict[str, np.ndarray]]:
+        """The calls one by one, run by run; those of `narrower` entries first, with rows of zero behind
+        theirs."""
+        found = []
+        for run in range(self.count):
+            for name in (*narrower, entry):
+                for i in range(run * self.length(name), (run + 1) * self.length(name)):
+                    call = nth(self.inputs[name], i)
+                    found.append({n: first_rows(a, self.inputs[entry][n].shape[1:]) for n, a in call.items()})
+        return found
 
 
 def float_runs(
@@ -63,6 +72,7 @@ def float_runs(
     data: str | Path | Arrays | None,
     ending: str,
     seed: Sequence[int],
+    narrow: Mapping[str, str],
 ) -> Runs:
     """The data's runs, or drawn ones, through the float models.
 
@@ -73,6 +83,7 @@ def float_runs(
             what lies beside the models.
         ending: of the file beside a model, and what it holds ("calibration").
         seed: of drawn inputs.
+        narrow: entries that take of the data of another, with more rows of caches, what fits them.
 
     Raises:
         InputError, ModelError: data that does not fit the entries.
@@ -80,13 +91,16 @@ def float_runs(
     given = {
         name: _given(name, argument_shapes(entry), data, files[name].with_suffix(f".{ending}.npz"), ending)
         for name, entry in entries.items()
+        if name not in narrow
     }
     without = [name for name, arrays in given.items() if arrays is None]
-    if without and len(without) < len(entries):
+    if without and len(without) < len(given):
         has = next(name for name in given if name not in without)
         raise InputError(f"{ending} data: there is some for {has} and none for {without[0]}: give both")
     arguments = {name: arrays for name, arrays in given.items() if arrays is not None}
-    if without:
+    if not without:
+        arguments = _shared_out(arguments, entries, narrow, ending)
+    else:
         arguments = {
             name: _drawn(entry, DRAWN_RUNS * (DRAWN_STEPS if i or len(entries) == 1 else 1), (*seed, i))
             for i, (name, entry) in enumerate(entries.items())
@@ -100,6 +114,38 @@ def float_runs(
                 f"{ending} data: {found} calls of {name} for {count} of {first}: give as many for every run"
             )
     return Runs(_through(entries, arguments, count), count, not without)
+
+
+def _shared_out(
+    arguments: Mapping[str, Arrays], entries: Mapping[str, Conversion], narrow: Mapping[str, str], ending: str
+) -> dict[str, Arrays]:
+    """Every call for the first entry that has its rows, in the order of a run."""
+    found: dict[str, Arrays] = {}
+    left = dict(arguments)
+    for name, entry in entries.items():
+        wide = narrow.get(name, name)
+        arrays = left[wide]
+        rows = np.array([rows_after(nth(arrays, i)) for i in range(len(next(iter(arrays.values()))))])
+        if name in narrow and not rows.all():
+            raise InputError(
+                f"{wide}: no input with `pos` or `mask` in its name says how many rows a call needs"
+            )
+        fits = rows <= _rows(entry, entries[wide]) if name in narrow else rows >= 0
+        if not fits.any():
+            raise InputError(
+                f"{ending} data: no call for {name}: leave it out, or give runs that reach its rows"
+            )
+        shapes = argument_shapes(entry)
+        own = {n: a[fits][(slice(None), *map(slice, shapes[n][0]))] for n, a in arrays.items()}
+        found[name], left[wide] = own, {n: a[~fits] for n, a in arrays.items()}
+    return found
+
+
+def _rows(entry: Conversion, wide: Conversion) -> int:
+    """Rows of a cache of which an entry has fewer than another."""
+    shapes, wider = input_shapes(entry), input_shapes(wide)
+    sizes = (zip(shapes[s.input][0], wider[s.input][0], strict=True) for s in onnx_states(entry.graph))
+    return min((mine for pairs in sizes for mine, theirs in pairs if mine < theirs), default=0)
 
 
 def _given(
@@ -147,22 +193,21 @@ def _through(
         name: runner(entry.float_model, entry.float_weights, [state.output for state in states[name]])
         for name, entry in entries.items()
     }
-    zeros = {
-        state.input: np.zeros(*input_shapes(entry)[state.input])
-        for name, entry in entries.items()
-        for state in states[name]
-    }
+    shapes = {name: input_shapes(entry) for name, entry in entries.items()}
+    zeros = {s.input: np.zeros(*shapes[name][s.input]) for name in entries for s in states[name]}
     found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in entries}
     for i in range(count):
         kept = dict(zeros)
         for name, arrays in arguments.items():
             length = len(next(iter(arrays.values()))) // count
             for k in range(i * length, (i + 1) * length):
-                given = nth(arrays, k) | {state.input: kept[state.input] for state in states[name]}
+                before = {s.input: first_rows(kept[s.input], shapes[name][s.input][0]) for s in states[name]}
+                given = nth(arrays, k) | before
                 found[name].append(given)
                 if states[name]:
                     outputs = run[name](given)
-                    kept |= {state.input: outputs[state.output] for state in states[name]}
+                    for state in states[name]:
+                        kept[state.input] = with_rows(kept[state.input], outputs[state.output])
     return {
         name: {key: np.stack([c[key] for c in calls]) for key in calls[0]} for name, calls in found.items()
     }
@@ -182,7 +227,7 @@ class IntegerRuns:
         stored = stored_inputs(conversion.graph, inputs)
         for tensor, name in _state_inputs(conversion).items():
             if name in self.kept:
-                stored[tensor][::length] = self.kept[name].reshape(stored[tensor][::length].shape)
+                stored[tensor][::length] = first_rows(self.kept[name], stored[tensor][::length].shape)
         return TestVectors(conversion, inputs, stored, given=self.runs.given, length=length)
 
     def after(self, vectors: TestVectors) -> IntegerRuns:
@@ -200,10 +245,12 @@ class IntegerRuns:
             with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
                 session = reference_session(integer_reference(graph, file=file), folder)
             found = run_vectors(session, vectors.stored_inputs, ends, graph.states, length=vectors.length)
-        names = _state_inputs(vectors.conversion)
+        names, kept = _state_inputs(vectors.conversion), dict(self.kept)
         last = slice(vectors.length - 1, None, vectors.length)
-        left = {names[state.input]: found[state.output][last] for state in graph.states}
-        return replace(self, kept={**self.kept, **left})
+        for state in graph.states:
+            rows = found[state.output][last].reshape(-1, *graph.tensors[state.input].shape)
+            kept[names[state.input]] = with_rows(kept.get(names[state.input]), rows)
+        return replace(self, kept=kept)
 
 
 def _state_inputs(conversion: Conversion) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.converter.ir.generation import TokenProgram, prompt_programs, token_program
+from fadiff.converter.ir.generation import TokenProgram, prompt_programs, step_programs, token_program
+from fadiff.converter.ir.recurrence import first_rows, with_rows
 from fadiff.errors import InputError
 from fadiff.vectors import onnx_name, onnx_states
 
@@ -85,6 +86,7 @@ class Generation:
 
     def __post_init__(self) -> None:
         self._programs = [_tokens_of(graph) for graph, _ in self.entries]
+        self._steps = step_programs(self._programs)
         if self._programs[-1].count != 1:
             raise InputError(f"{self.entries[-1][0].name}: no entry takes one token: compile one that does")
 
@@ -115,10 +117,12 @@ class Generation:
         Raises:
             InputError: there is no position for it.
         """
-        context = self._programs[-1].context
-        if context and self.position >= context:
-            raise InputError(f"the sequence has {context} tokens, as many as the model has positions for")
-        (self.scores,) = self._run(len(self.entries) - 1, [token])
+        fits = [number for number in self._steps if self.position < self._programs[number].sees]
+        if not fits:
+            raise InputError(
+                f"the sequence has {self.position} tokens, as many as the model has positions for"
+            )
+        (self.scores,) = self._run(fits[0], [token])
         self.position += 1
 
     def generate(
@@ -154,29 +158,31 @@ def _called(
     kept: Mapping[str, np.ndarray],
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The only result of a call, as stored, and the states after it; what is not `kept` is zero."""
-    names = onnx_states(graph)
     is_float = graph.element_type == "float32"
-    given, result = dict(arguments), graph.results[0]
-    states = [(s.output, s.input, named.input) for s, named in zip(graph.states, names, strict=True)]
-    for _, tensor, name in states:
-        zero = np.zeros(graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
-        given[tensor] = kept.get(name, zero).reshape(zero.shape)
-    outputs = [result, *(output for output, _, _ in states)]
-    if is_float:  # (the float model, whose types and names are the file's)
-        given = {onnx_name(graph, name): array for name, array in given.items()}
-        types = {node.name: node for node in session.get_inputs()}
-        given = {
-            name: array.reshape(types[name].shape).astype(_NUMPY[types[name].type])
-            for name, array in given.items()
-        }
-        outputs = [onnx_name(graph, name) for name in outputs]
+
+    def named(tensor: str) -> str:
+        """In the session; names, types and axes of the float model are the file's."""
+        return onnx_name(graph, tensor) if is_float else tensor
+
+    inputs = {node.name: node for node in session.get_inputs()}
+    given = {named(tensor): array for tensor, array in arguments.items()}
+    names = [(state, known.input) for state, known in zip(graph.states, onnx_states(graph), strict=True)]
+    for state, name in names:
+        node = inputs[named(state.input)]
+        given[node.name] = first_rows(kept[name], node.shape) if name in kept else np.zeros(node.shape)
+    given = {n: a.reshape(inputs[n].shape).astype(_NUMPY[inputs[n].type]) for n, a in given.items()}
+    outputs = [named(graph.results[0]), *(named(state.output) for state, _ in names)]
     computed: list[np.ndarray] = session.run(outputs, given)
     found, *left = computed
-    return found, {**kept, **{name: array for (_, _, name), array in zip(states, left, strict=True)}}
+    after = dict(kept)
+    for (state, name), rows in zip(names, left, strict=True):
+        after[name] = with_rows(kept.get(name), rows.reshape(inputs[named(state.input)].shape))
+    return found, after
 
 
 _NUMPY = {
     "tensor(float)": np.float32,
+    "tensor(int8)": np.int8,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
 }

@@ -233,11 +233,12 @@ def read_model(
     reading: ModelOptions,
     console: Console,
     common_scales: Mapping[str, float] | None = None,
+    like: Conversion | None = None,
 ) -> Conversion:
     """Convert the model for the element type of `target`; warnings and notes go to the console."""
     with console.stage(f"converting {model.name}"):
         conversion = convert_with(
-            model, reading, console, element=target.element_type, common_scales=common_scales
+            model, reading, console, element=target.element_type, common_scales=common_scales, like=like
         )
     for warning in conversion.warnings:
         console.warn(warning)
@@ -254,8 +255,9 @@ def convert_with(
     element: ElementType = "int8",
     calibrate: bool = True,
     common_scales: Mapping[str, float] | None = None,
+    like: Conversion | None = None,
 ) -> Conversion:
-    """Convert an ONNX file as the options say; `common_scales` as `convert` takes them."""
+    """Convert an ONNX file as the options say; `common_scales` and `like` as `convert` takes them."""
     from fadiff.batches import samples_of
     from fadiff.converter import Cut, State, convert
 
@@ -275,6 +277,7 @@ def convert_with(
         states=[State(*pair) for pair in _pairs(reading.states)],
         guess_states=reading.guess_states,
         common_scales=common_scales,
+        like=like,
         calibrate=calibrate,
         without=reading.without,
         keep_float=[name for name in _kept_names(reading) if name != AUTO],

@@ -128,7 +128,9 @@ def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 
 
-def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict[str, np.ndarray]]]:
+def write_vectors(
+    folder: Path, vectors: TestVectors, *, whole_sequence: bool = False
+) -> tuple[Arrays, list[dict[str, np.ndarray]]]:
     """Write reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz.
 
     A float32 graph is checked layer by layer, on the inputs that the layer had.
@@ -136,7 +138,8 @@ def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict
     Returns:
         The first vector as the device sees it: stored inputs and expected values of layers' outputs by tensor
         name (of a float32 graph with large weights: of the graph's outputs only).  Then, of a model with
-        states, a few steps that follow, with the outputs that a run hands out.
+        states, a few steps that follow (`whole_sequence`: all that others go on behind), with the outputs
+        that a run hands out.
     """
     from fadiff.converter.check.reference import integer_reference, reference_session
 
@@ -150,7 +153,8 @@ def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict
     outputs = vectors.float_outputs
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
     states = graph.states
-    count = min(_DEVICE_STEPS, vectors.length or vectors.count) if states else 1
+    count = vectors.length or vectors.count
+    count = count if whole_sequence else min(_DEVICE_STEPS, count) if states else 1
     first = {name: array[:count] for name, array in vectors.stored_inputs.items()}
     if is_float:
         named = {name: outputs[onnx_name(graph, name)][:count] for name in graph.results}

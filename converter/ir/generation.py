@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.converter.ir.host import Gather, Scatter
@@ -33,19 +36,44 @@ class TokenProgram:
     """Positions that there are, by the tables and caches that they index, and masks; 0: any."""
 
     @property
+    def sees(self) -> float:
+        """Rows that its context has; infinity: any."""
+        return self.context or math.inf
+
+    @property
     def fills_up(self) -> bool:
         """Whether a shorter prompt may fill up behind its end: positions or masks tell what is looked at."""
         return self.rows > 1 and bool(self.positions or self.masks)
 
 
+def step_programs(programs: Sequence[TokenProgram]) -> list[int]:
+    """Which of the entries of a language model take single tokens, the last among them, by the rows that they
+    see: a step goes to the first that sees its own."""
+    single = (i for i, program in enumerate(programs) if program.count == 1)
+    return sorted(single, key=lambda i: programs[i].sees)
+
+
 def prompt_programs(programs: Sequence[TokenProgram]) -> list[int]:
     """Which of the entries of a language model take prompts, by their size: all that shorter prompts fill up,
-    else the first; none where there is only the one that takes single tokens, the last.
+    else the first; none where all take single tokens.
 
     A prompt goes to the smallest that it fits, else to the largest, and the rest token by token.
     """
-    sized = sorted(range(len(programs) - 1), key=lambda i: programs[i].count)
-    return [i for i in sized if programs[i].fills_up] or list(range(len(programs) - 1))[:1]
+    longer = [i for i, program in enumerate(programs) if program.count > 1]
+    sized = sorted(longer, key=lambda i: programs[i].count)
+    return [i for i in sized if programs[i].fills_up] or longer[:1]
+
+
+def rows_after(arguments: Mapping[str, np.ndarray]) -> int:
+    """Rows of a cache that are there after a call, by the names and numbers of positions and masks; 0 where
+    nothing tells."""
+    rows = 0
+    for name, array in arguments.items():
+        if _MASK in name.lower():
+            rows = max(rows, int(np.count_nonzero(array, axis=-1).max()))
+        elif _POSITION in name.lower() and array.dtype.kind == "i":
+            rows = max(rows, int(array.max(initial=-1)) + 1)
+    return rows
 
 
 def token_program(graph: Graph) -> TokenProgram | None:

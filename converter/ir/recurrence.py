@@ -31,6 +31,23 @@ class State:
         return f"{self.output}={self.input}"
 
 
+def first_rows(state: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """What of a state one sees who has fewer rows of it; with more, those behind are zero."""
+    found = np.zeros(shape, state.dtype)
+    part = tuple(slice(min(sizes)) for sizes in zip(shape, state.shape, strict=True))
+    found[part] = state[part]
+    return found
+
+
+def with_rows(state: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    """A state after one who sees its first rows has written them."""
+    if state is None or state.size <= rows.size:
+        return rows
+    found = state.copy()
+    found[tuple(map(slice, rows.shape))] = rows
+    return found
+
+
 def chained(
     run: Callable[[Arrays], Arrays], steps: Iterable[Arrays], states: Sequence[State], length: int = 0
 ) -> Iterator[tuple[Arrays, Arrays]]:

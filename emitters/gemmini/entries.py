@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.ir.generation import TokenProgram, prompt_programs, token_program
+from fadiff.converter.ir.generation import TokenProgram, prompt_programs, step_programs, token_program
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import target_yaml
@@ -75,8 +75,8 @@ def emit_entries(
 
 
 def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> dict[str, Any]:
-    """What skeletons say of the entries as a language model: prompts by size, and the last, which takes one
-    token at a time; nothing where they are none, or their scores have no common scale."""
+    """What skeletons say of the entries as a language model: prompts by size, and those that take one token
+    at a time by the rows that they see; nothing where they are none, or their scores have no common scale."""
     found = [token_program(graph) for graph in graphs]
     last = found[-1]
     if last is None or last.count != 1:
@@ -91,10 +91,11 @@ def _loop(graphs: Sequence[Graph], values: Sequence[MappingABC[str, Any]]) -> di
         programs.append(program)
     if len({values_of["outputs"][0]["scale_hex"] for values_of in known}) > 1:
         return {}
+    steps = step_programs(programs)
     return {
-        "step": known[-1],
+        "steps": [known[number] for number in steps],
         "prompts": [known[number] for number in prompt_programs(programs)],
-        "context": min((program.context for program in programs if program.context), default=0),
+        "context": programs[steps[-1]].context,
     }
 
 

@@ -27,14 +27,15 @@ class Linked:
     tile_buffer_bytes: int
     state_bytes: int
     states: tuple[tuple[Tensor, int], ...]
-    """Every state as a program reads it, and where."""
+    """Every state as the program that sees most of it reads it, and where."""
 
 
 def link(owner: str, plans: Sequence[FirmwarePlan]) -> Linked:
     """Give the plans one weight blob, arena, tile buffer and state.
 
     Weights of equal bytes are one, whatever they are called.  A state is known by the ONNX name of its input;
-    all plans store it alike.  Arena and tile buffer begin at one place for all: one program runs at a time.
+    plans that see its first rows only find them at the beginning of it.  Arena and tile buffer begin at one
+    place for all: one program runs at a time.
     """
     blob = WeightBlob()
     digests = [{name: _digest(content) for name, content in p.memory.weights.items()} for p in plans]
@@ -49,7 +50,8 @@ def link(owner: str, plans: Sequence[FirmwarePlan]) -> Linked:
     found: dict[str, tuple[Tensor, int]] = {}
     for plan in plans:
         for name, tensor in _states(plan.schedule.graph).items():
-            found.setdefault(name, (tensor, slots[name][0]))
+            if name not in found or tensor.nbytes > found[name][0].nbytes:
+                found[name] = tensor, slots[name][0]
     return Linked(
         linked,
         blob,
@@ -85,7 +87,7 @@ def _slots(plans: Sequence[FirmwarePlan]) -> tuple[dict[str, tuple[int, int]], i
             plan.schedule.graph.states, _states(plan.schedule.graph).items(), strict=True
         ):
             apart[name] = apart.get(name, False) or places[state.output] != places[state.input]
-            sizes[name] = align(tensor.nbytes)
+            sizes[name] = max(sizes.get(name, 0), align(tensor.nbytes))
     slots, end = {}, 0
     for name, size in sizes.items():
         slots[name] = (end, end + size * apart[name])

@@ -54,18 +54,23 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     return int(given)
 
 
+Sizes = dict[str, list[int]]
+"""Of one entry by dimension; of one dimension there may be several."""
+
+
 def _parse_entries(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, dict[str, int]], ...]:
+) -> tuple[tuple[str, Sizes], ...]:
     entries = []
     for value in values:
         name, _, sizes = value.partition(":")
-        bound = {}
+        bound: Sizes = {}
         for part in filter(None, sizes.split(",")):
-            dim, _, size = part.partition("=")
+            named, equals, size = part.rpartition("=")
+            dim = named if equals else next(reversed(bound), "")
             if not dim or not size.isdigit():
                 raise click.BadParameter(f"{value!r}: write NAME:DIM=SIZE[,DIM=SIZE], such as decode:seq=1")
-            bound[dim] = int(size)
+            bound.setdefault(dim, []).append(int(size))
         entries.append((name, bound))
     return tuple(entries)
 
@@ -75,11 +80,12 @@ def _parse_entries(
 @click.option(
     "--entry",
     "entries",
-    metavar="NAME[:DIM=SIZE,...]",
+    metavar="NAME[:DIM=SIZE[,SIZE...],...]",
     multiple=True,
     callback=_parse_entries,
     help="One function of a firmware with several: the model with these sizes.  Weights and states are "
-    "common.  [default: one function for each MODEL]",
+    "common.  With --context, `context=ROWS` is a size, too; of several sizes of caches there is a function "
+    "for each, and a call takes the smallest that has its rows.  [default: one function for each MODEL]",
 )
 @options.target_option()
 @click.option(
@@ -142,7 +148,7 @@ def _parse_entries(
 def compile_command(
     console: Console,
     models: tuple[Path, ...],
-    entries: tuple[tuple[str, dict[str, int]], ...],
+    entries: tuple[tuple[str, Sizes], ...],
     target: Target,
     out: Path | None,
     reading: ModelOptions,
@@ -214,17 +220,23 @@ def _folder_of_entries(models: tuple[Path, ...], out: Path | None) -> Path:
     return out or Path(models[0].stem)
 
 
-def _entries(models: tuple[Path, ...], given: tuple[tuple[str, dict[str, int]], ...]) -> list[Entry]:
-    """A function for each model, or for each --entry of the only one."""
-    from fadiff.entries import Entry
-
+def _entries(models: tuple[Path, ...], given: tuple[tuple[str, Sizes], ...]) -> list[Entry]:
+    """A function for each model, or for each --entry of the only one; for each of several sizes."""
     if len(models) == 1:
-        return [Entry(name, models[0], dims) for name, dims in given]
+        return [entry for name, sizes in given for entry in _of_sizes(name, models[0], sizes)]
     sizes = dict(given)
     for name in sizes:
         if name not in (stems := [model.stem for model in models]):
             raise InputError(f"--entry {name}: no model of that name: there are {', '.join(stems)}")
-    return [Entry(model.stem, model, sizes.get(model.stem, {})) for model in models]
+    return [entry for model in models for entry in _of_sizes(model.stem, model, sizes.get(model.stem, {}))]
+
+
+def _of_sizes(name: str, model: Path, sizes: Sizes) -> list[Entry]:
+    from fadiff.entries import Entry
+
+    entry = Entry(name, model, {dim: several[-1] for dim, several in sizes.items()})
+    several = {dim: given for dim, given in sizes.items() if len(given) > 1}
+    return entry.of_sizes(several) if several else [entry]
 
 
 def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
