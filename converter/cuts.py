@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import networkx as nx
 import onnx
 
 from fadiff.converter.errors import ModelError, UnsupportedError
-from fadiff.converter.ir.kinds import MOVE, is_a
+from fadiff.converter.ir.kinds import MOVE, WEIGHTED, Kind, is_a, named
 from fadiff.converter.ir.operators import macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.read.cut import Cut, read_by
@@ -181,17 +181,5 @@ class _Flow:
         return cut if cut != self.whole else None
 
 
-_WORK: Sequence[str] = (
-    "Conv",
-    "ConvInteger",
-    "ConvTranspose",
-    "Gemm",
-    "GRU",
-    "LSTM",
-    "MatMul",
-    "MatMulInteger",
-    "QLinearConv",
-    "QLinearMatMul",
-    "RNN",
-)
+_WORK = named(WEIGHTED | Kind.RECURRENT | Kind.INTEGER_PRODUCT)
 """Operators of which a cut must keep at least one to be worth it."""

@@ -16,8 +16,6 @@ from fadiff.converter.ir.program import Node, Program
 
 _MOST_STEPS = 4096
 """Every step becomes nodes of its own."""
-_DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _PARAMETERS = {
     "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
     "LeakyRelu": (("alpha", 0.01),),
@@ -34,7 +32,7 @@ def constant_weights(program: Program, node: Node) -> str | None:
         return f"{bad[0]} is computed at run time"
     directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
     hidden = program.constants[node.inputs[2]].shape[-1:]
-    rows = _GATES[node.op] * (hidden[0] if hidden else 0)
+    rows = _FORMS[node.op].gates * (hidden[0] if hidden else 0)
     wanted = ((directions, rows, program.shapes[node.inputs[0]][-1]), (directions, rows, *hidden))
     for value, shape in zip(node.inputs[1:4], (*wanted, (directions, 2 * rows)), strict=False):
         if value and program.constants[value].shape != shape:
@@ -89,6 +87,17 @@ class _Cell:
     activations: tuple[Callable[[Nodes, str], str], ...]
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What tells LSTM, GRU and RNN apart."""
+
+    gates: int
+    activations: tuple[str, ...]
+    """By default."""
+    step: Callable[[Nodes, Node, _Cell, str, str, str, str], tuple[str, str]]
+    """Product with the input, state, cell state and recurrent weights to both states."""
+
+
 def unroll(nodes: Nodes, program: Program, node: Node) -> None:
     """LSTM, GRU or RNN as matrix products and element-wise operators, step by step."""
     batch_first = bool(node.attributes.get("layout", 0))
@@ -110,7 +119,7 @@ def unroll(nodes: Nodes, program: Program, node: Node) -> None:
         recurrent = nodes.constant(cell.recurrent, "R")
         for t in order:
             now = nodes.pick(inputs, 0, t)
-            h, c = _STEPS[node.op](nodes, node, cell, now, h, c, recurrent)
+            h, c = _FORMS[node.op].step(nodes, node, cell, now, h, c, recurrent)
             states[t] = h
         stacked = [nodes.reshape(states[t], (1, 1, batch, cell.hidden)) for t in range(steps)]
         everything.append(nodes.op("Concat", *stacked, axis=0) if steps > 1 else stacked[0])
@@ -127,14 +136,14 @@ def unroll(nodes: Nodes, program: Program, node: Node) -> None:
 def _cell(program: Program, node: Node, number: int, count: int) -> _Cell:
     weights, recurrent = (program.constants[v][number] for v in node.inputs[1:3])
     hidden = recurrent.shape[-1]
-    rows = _GATES[node.op] * hidden
+    rows = _FORMS[node.op].gates * hidden
     bias = program.constant(node.input(3))
     both = np.zeros(2 * rows, np.float32) if bias is None else bias[number]
     return _Cell(hidden, weights.T, recurrent.T, both[:rows], both[rows:], _activations(node, number, count))
 
 
 def _activations(node: Node, number: int, count: int) -> tuple[Callable[[Nodes, str], str], ...]:
-    defaults = _DEFAULTS[node.op]
+    defaults = _FORMS[node.op].activations
     names = tuple(_spelled(n) for n in node.attributes.get("activations", ())) or defaults * count
     given = {key: list(node.attributes.get(f"activation_{key}", ())) for key in ("alpha", "beta")}
     functions = []
@@ -228,9 +237,13 @@ def _rnn(nodes: Nodes, node: Node, cell: _Cell, now: str, h: str, _: str, recurr
     return cell.activations[0](nodes, _with_state(nodes, now, h, recurrent)), ""
 
 
-_STEPS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_FORMS = {
+    "GRU": _Form(3, ("Sigmoid", "Tanh"), _gru),
+    "LSTM": _Form(4, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+    "RNN": _Form(1, ("Tanh",), _rnn),
+}
 
 
 DECOMPOSITIONS = tuple(
-    Decomposition(op, unroll, (constant_weights, few_steps, whole_sequences, plain_cell)) for op in _STEPS
+    Decomposition(op, unroll, (constant_weights, few_steps, whole_sequences, plain_cell)) for op in _FORMS
 )

@@ -57,6 +57,14 @@ class Kind(Flag):
     """Of the elements that it reads it sees the smallest."""
     IMAGE = auto()
     """The first input is an image of channels, whatever its producer says."""
+    RECURRENT = auto()
+    """Steps along a sequence, each with the state that the one before left."""
+    CONTROL = auto()
+    """It runs graphs in its attributes."""
+    SEQUENCE = auto()
+    """Of sequences of tensors."""
+    INTEGER_PRODUCT = auto()
+    """Products of integers, as quantisation tools write them."""
 
 
 ELEMENTWISE = Kind.UNARY | Kind.BINARY
@@ -101,6 +109,11 @@ _ROWS = {
     Kind.MINIMUM: "ArgMin",
     Kind.MAXIMUM | Kind.SOFTMAX: "LogSoftmax",
     Kind.MAXIMUM | Kind.SOFTMAX | Kind.NOT_NEGATIVE: "Softmax",
+    Kind.RECURRENT: "GRU LSTM RNN",
+    Kind.CONTROL: "If Loop Scan",
+    Kind.SEQUENCE: "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
+    "SequenceInsert SequenceLength SplitToSequence",
+    Kind.INTEGER_PRODUCT: "ConvInteger MatMulInteger QLinearConv QLinearMatMul",
 }
 _KINDS: Mapping[str, int] = {op: kind.value for kind, ops in _ROWS.items() for op in ops.split()}
 _DOMAINS = ("", "ai.onnx", "com.microsoft")

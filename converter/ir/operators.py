@@ -65,6 +65,16 @@ def padding(program: Program, node: Node) -> tuple[list[int], list[int], float] 
     return begin, end, 0.0 if fill is None or not fill.size else float(fill.reshape(-1)[0])
 
 
+def norm_affine(program: Program, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Factor and summand of each channel that a BatchNormalization applies; None where they are computed."""
+    constants = [program.constant(name) for name in node.inputs[1:5]]
+    if any(array is None for array in constants):
+        return None
+    gamma, beta, mean, variance = (np.asarray(array, np.float64) for array in constants)
+    factor = gamma / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    return factor, beta - mean * factor
+
+
 def keeps_scale(node: Node) -> bool:
     """Whether the output of a node has its first input's scale."""
     if node.op in ("Resize", "Upsample"):

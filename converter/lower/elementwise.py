@@ -10,6 +10,7 @@ import numpy as np
 from fadiff.converter.ir.graph import Activation
 from fadiff.converter.ir.host import Add, Binary, HostOperator, Integer, Quantise, ScaleShift, Select, Where
 from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import Node
 from fadiff.converter.ir.strided import Strided, common_loops, dense
 from fadiff.converter.lower import constraints as limits
@@ -208,15 +209,14 @@ def lower_where(lowering: Lowering, step: Step) -> None:
 def lower_batch_norm(lowering: Lowering, step: Step) -> None:
     """A batch normalisation that no convolution absorbed: op `scale_shift` with float32 vectors."""
     node = step.head
-    gamma, beta, mean, variance = (
-        np.asarray(lowering.program.constants[v], np.float64) for v in node.inputs[1:5]
-    )
-    factor = gamma / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    affine = norm_affine(lowering.program, node)
+    assert affine is not None
+    factor, shift = affine
     value = lowering.value(node.inputs[0])
     out = lowering.output_like(step, value)
     input_scale, output_scale = value.scale or 1.0, out.scale or 1.0
     multiplier = (factor * input_scale / output_scale).astype(np.float32)
-    addend = ((beta - mean * factor) / output_scale).astype(np.float32)
+    addend = (shift / output_scale).astype(np.float32)
     rank = len(value.axes)
     vectors = []
     for name, data in (("multiplier", multiplier), ("addend", addend)):

@@ -15,14 +15,13 @@ import onnx
 from fadiff.converter import decompose
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.kinds import ELEMENTWISE, is_a, named
+from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, is_a, named
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower import elementwise, images, layout, matmul, movement, products, rows
 from fadiff.converter.lower.constraints import Constraint, Operator
 from fadiff.converter.lower.formula import has_formula
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.read import sequences
 
 _UNSIZED = "the size of its result depends on the data"
 _CUT = "cut the model before its post-processing"
@@ -75,7 +74,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         (_STRINGS, _HOST),
     ),
     **dict.fromkeys(
-        (*sequences.OPS, "Optional", "OptionalGetElement", "OptionalHasElement"),
+        (*sorted(named(Kind.SEQUENCE)), "Optional", "OptionalGetElement", "OptionalHasElement"),
         (_CONTAINER, _HOST),
     ),
     **dict.fromkeys(("DFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
@@ -135,7 +134,7 @@ def unknown_operators(
 def cannot_load(problem: Unsupported) -> bool:
     """Whether nothing could be loaded with this operator, or the shapes behind it would be unknown."""
     known = not problem.domain and onnx.defs.has(problem.op)
-    return not known or (problem.op in ("If", "Loop", "Scan") and not problem.domain)
+    return not known or (problem.op in named(Kind.CONTROL) and not problem.domain)
 
 
 def _is_supported(node: Node) -> bool:

@@ -19,6 +19,7 @@ import onnx
 
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
+from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import Node, Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 
@@ -133,7 +134,8 @@ def _of_node(program: Program, node: Node) -> Affine | None:
     if node.op == "Identity" or (node.op == "Cast" and node.inputs[0] in program.byte_inputs):
         return UNCHANGED
     if node.op == "BatchNormalization":
-        return _of_normalisation(program, node)
+        known = norm_affine(program, node) if len([v for v in node.outputs if v]) == 1 else None
+        return None if known is None else Affine(*known, 1)
     constants = [program.constants[v] for v in node.inputs if v in program.constants]
     if not is_a(node, Kind.ARITHMETIC) or len(constants) != 1 or len(node.inputs) != 2:
         return None
@@ -150,15 +152,6 @@ def _of_node(program: Program, node: Node) -> Affine | None:
             "Mul": lambda: Affine(array, np.zeros(()), axis),
             "Div": lambda: Affine(1 / array, np.zeros(()), axis),
         }[node.op]()
-
-
-def _of_normalisation(program: Program, node: Node) -> Affine | None:
-    constants = [program.constant(name) for name in node.inputs[1:5]]
-    if any(array is None for array in constants) or len([v for v in node.outputs if v]) > 1:
-        return None
-    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in constants)
-    factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
-    return Affine(factor, bias - mean * factor, 1)
 
 
 def vector_of(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fadiff.converter.ir.graph import Activation, ElementType
 from fadiff.converter.ir.kinds import WEIGHTED, is_a
-from fadiff.converter.ir.operators import is_tabulated
+from fadiff.converter.ir.operators import channel_axis, is_tabulated
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import input_chains, output_chains
 from fadiff.converter.plan.norms import Norm, find_norms
@@ -248,7 +248,7 @@ class _Planner:
         if len(constants) != 1:
             return False
         rank = len(self.program.shapes[product.outputs[0]])
-        channel = rank - 1 if product.op in ("Gemm", "MatMul") else 1
+        channel = channel_axis(self.program, product.outputs[0], product.op)
         channels = self.program.shapes[product.outputs[0]][channel]
         shape = (1,) * (rank - constants[0].ndim) + constants[0].shape
         others = [size for axis, size in enumerate(shape) if axis != channel]

@@ -20,6 +20,7 @@ from onnx import TensorProto
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import MOVE, Kind, is_a
+from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import FLOATS, Node, Program
 from fadiff.converter.names import did_you_mean, printable
 from fadiff.converter.read.dimensions import graph_inputs
@@ -83,12 +84,7 @@ def _span(program: Program, value: str) -> tuple[float, float] | None:
 def _affine(program: Program, node: Node, value: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Factor and summand (per channel, or one) that an operator applies to a value."""
     if node.op == "BatchNormalization":
-        constants = [program.constant(v) for v in node.inputs[1:5]]
-        if node.inputs[0] != value or any(c is None for c in constants):
-            return None
-        gamma, beta, mean, variance = (np.asarray(c, np.float64) for c in constants)
-        factor = gamma / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
-        return factor, beta - mean * factor
+        return norm_affine(program, node) if node.inputs[0] == value else None
     first = node.inputs[0] == value
     other = program.constant(node.inputs[1] if first else node.inputs[0])
     if other is None or (node.op == "Div" and not first):

@@ -15,22 +15,12 @@ import onnx_ir
 from onnx_ir import Value
 
 from fadiff.converter.ir.edit import Editor, content_of
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.opsets import opset_of
 
-OPS = frozenset(
-    [
-        "ConcatFromSequence",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SplitToSequence",
-    ]
-)
-"""Operators of sequences, but for SequenceMap, which is a loop, and Identity."""
+_OPS = named(Kind.SEQUENCE) | {"Identity"}
+"""But for SequenceMap, which is a loop."""
 _SPLITS_BY_INPUT = 13
 
 
@@ -39,7 +29,7 @@ def flatten_sequences(model: onnx.ModelProto) -> onnx.ModelProto:
     if not any("Sequence" in node.op_type for node in model.graph.node):
         return model
     flat = _Flattener(model)
-    known = [n for n in flat.edit.nodes() if n.op_type in (*OPS, "Identity") and flat.replaces(n)]
+    known = [n for n in flat.edit.nodes() if n.op_type in _OPS and flat.replaces(n)]
     for node in reversed(known):
         if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
             flat.edit.remove(node)
