@@ -1,7 +1,8 @@
 """Decoders of transformers' code as exporters write them, small and trained, over 50 steps of generation.
 
 FOLDER/NAME/model.onnx is what optimum exports for text generation with a past that grows.  Each is compiled
-as two entries, a prompt of 8 tokens and a step, in a cache of 64 rows; then four prompts of other data go on
+as two entries, a prompt of 8 tokens and a step, in a cache of 64 rows (--rows: further entries for steps
+that see the first rows only); then four prompts of other data go on
 for 50 tokens each.  The tokens are those that the float model finds likeliest; both are asked for each.
 The float model is the file in ONNX Runtime, fed with the past that it has returned.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,10 @@ class Measured:
     last_db: float
     """Signal to noise of the scores, mean of the first and of the last ten steps."""
     bytes_of_weights: int
+    tokens: np.ndarray
+    """The likeliest by the integers [prompts, steps]."""
+    steps: Mapping[str, tuple[float, int]]
+    """Cycles by the clock and DRAM bytes of every entry."""
 
 
 def runs() -> dict[str, np.ndarray]:
@@ -175,37 +180,48 @@ def runs() -> dict[str, np.ndarray]:
     return found
 
 
-def measured(path: Path, progress: Callable[[str], None] = print) -> Measured:
-    """Compile one, and ask both models for the same 50 tokens behind each prompt."""
+def measured(path: Path, rows: Sequence[int], progress: Callable[[str], None] = print) -> Measured:
+    """Compile one with entries for steps that see so many rows, and ask both models for the same 50 tokens
+    behind each prompt."""
     import fadiff
 
     progress(f"{path.parent.name} ...")
     common = {"batch_size": 1, "attention_mask": 1}
-    entries = [
+    prompts, step = (
         fadiff.Entry(entry, path, {**common, "sequence_length": tokens})
         for entry, tokens in (("prefill", PROMPT), ("decode", 1))
-    ]
+    )
+    entries = [prompts, *step.of_sizes({"context": rows})]
     with tempfile.TemporaryDirectory(prefix="fadiff-exporters-") as scratch:
         data = Path(scratch) / "runs.npz"
         stored: dict[str, Any] = runs()
         np.savez(data, **stored)
         out = Path(scratch) / "out"
         options: dict[str, Any] = {"context": CONTEXT, "calibration": data, "method": "layerwise"}
-        fadiff.compile_entries(entries, out, name="lm", **options)
+        compiled = fadiff.compile_entries(entries, out, name="lm", **options).entries
         blob = (out / "firmware" / "lm_weights.bin").stat().st_size
         device, file = fadiff.load(out).generation(), FloatModel(path)
-        equal, decibels = [], np.zeros((TESTS, STEPS))
+        equal, decibels, tokens = [], np.zeros((TESTS, STEPS)), np.zeros((TESTS, STEPS), int)
         for number, prompt in enumerate(chains(TESTS, PROMPT, _seeded(5)).tolist()):
             file.begin()
             device.prompt(prompt)
             wanted = file(prompt)
-            for step in range(STEPS):
+            for step_of in range(STEPS):
                 found, token = device.scores, int(wanted.argmax())
+                tokens[number, step_of] = found.argmax()
                 equal.append(int(found.argmax()) == token)
-                decibels[number, step] = 10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2))
+                decibels[number, step_of] = 10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2))
                 device.step(token)
                 wanted = file([token])
-    return Measured(float(np.mean(equal)), decibels[:, :10].mean(), decibels[:, -10:].mean(), blob)
+    totals = {name: one.document.totals for name, one in compiled.items()}
+    return Measured(
+        float(np.mean(equal)),
+        decibels[:, :10].mean(),
+        decibels[:, -10:].mean(),
+        blob,
+        tokens,
+        {name: (one.latency_cycles, one.dram_bytes) for name, one in totals.items()},
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -214,6 +230,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--make", action="store_true", help="train and export, and measure nothing")
     parser.add_argument("--only", type=listed, default=list(MODELS), metavar="NAME,...")
+    parser.add_argument("--rows", type=listed, default=[str(CONTEXT)], metavar="ROWS,...")
     options = parser.parse_args(arguments)
     check_known(options.only, MODELS, "model")
     if options.make:
@@ -223,10 +240,19 @@ def main(arguments: list[str]) -> int:
     print("| model | tokens equal | first ten steps | last ten steps | weight bytes |")
     print("|---|---:|---:|---:|---:|")
     for name in options.only:
-        found = measured(options.folder / name / "model.onnx", lambda _: None)
+        file, rows = options.folder / name / "model.onnx", list(map(int, options.rows))
+        found = measured(file, rows, lambda _: None)
         print(
             f"| {name} | {found.equal:.1%} | {found.first_db:.1f} dB | {found.last_db:.1f} dB | "
             f"{found.bytes_of_weights:,} |",
             flush=True,
         )
+        if len(rows) > 1:
+            alone = measured(file, rows[-1:], lambda _: None)
+            share = np.mean(found.tokens == alone.tokens)
+            print(
+                f"{share:.1%} of the tokens are those of one entry ({alone.bytes_of_weights:,} weight bytes)"
+            )
+            for entry, (cycles, moved) in found.steps.items():
+                print(f"{entry}: {cycles:,.0f} cycles, {moved:,} DRAM bytes")
     return 0
