@@ -17,10 +17,10 @@ from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
-from fadiff.converter.lower.functions import expand_functions
+from fadiff.converter.lower.table import expand_functions
 from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.read.control_flow import flatten_control_flow
-from fadiff.converter.read.empty import drop_empty
+from fadiff.converter.read.fold import drop_empty
 from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.interface import InputType, take_whole_numbers
 from fadiff.converter.read.normalise import normalise

@@ -1,6 +1,6 @@
 """Operators that are written as other operators before anything is planned.
 
-Unlike the definitions that ONNX ships (converter/lower/functions.py) these need static shapes and
+Unlike the definitions that ONNX ships (converter/lower/table.py) these need static shapes and
 constants, so they follow constant folding, which then runs again.  Every page ends with the records of its
 operators (`DECOMPOSITIONS`).
 """

@@ -30,16 +30,9 @@ _BITWISE = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
 
 def lower_integers(lowering: Lowering, step: Step) -> None:
     """Operators of two integers with broadcasting (op `integer`); variadic ones as a chain."""
-    first, *others = (lowering.value(v) for v in step.head.inputs)
-    if not others:
-        lowering.values[step.output] = first
-        return
-    for other in others[:-1]:
-        shape = np.broadcast_shapes(first.shape, other.shape)
-        partial = dense(lowering.graph.tensor(f"{step.output}.partial", shape, "int32"), shape, None)
-        _integer(lowering, step, (first, other), partial)
-        first = partial
-    _integer(lowering, step, (first, others[-1]), lowering.output(step))
+    last = _all_but_last(lowering, step, lambda a, b, out: _integer(lowering, step, (a, b), out))
+    if last is not None:
+        _integer(lowering, step, last, lowering.output(step))
 
 
 def _integer(lowering: Lowering, step: Step, operands: tuple[Strided, Strided], out: Strided) -> None:
@@ -109,23 +102,26 @@ def lower_binary(lowering: Lowering, step: Step) -> None:
     if lowering.program.is_integer(step.head.inputs[0]):
         lower_integers(lowering, step)
         return
+    last = _all_but_last(lowering, step, lambda a, b, out: _binary(lowering, step, a, b, out, "none"))
+    if last is not None:
+        _binary(lowering, step, *last, _output(lowering, step, *last), step.activation)
+
+
+def _all_but_last(
+    lowering: Lowering, step: Step, join: Callable[[Strided, Strided, Strided], None]
+) -> tuple[Strided, Strided] | None:
+    """The last two operands of a chain, all before them joined; None where there is only one, the result."""
     first, *others = (lowering.value(v) for v in step.head.inputs)
     if not others:
         lowering.values[step.output] = first
-        return
+        return None
+    scale, dtype = lowering.scale(step.output), lowering.dtype(step.output)  # (of the result)
     for other in others[:-1]:
-        partial = _partial(lowering, step, first, other)
-        _binary(lowering, step, first, other, partial, "none")
+        shape = np.broadcast_shapes(first.shape, other.shape)
+        partial = dense(lowering.graph.tensor(f"{step.output}.partial", shape, dtype, scale), shape, scale)
+        join(first, other, partial)
         first = partial
-    _binary(lowering, step, first, others[-1], _output(lowering, step, first, others[-1]), step.activation)
-
-
-def _partial(lowering: Lowering, step: Step, a: Strided, b: Strided) -> Strided:
-    """A tensor for an intermediate of a variadic operator, on the scale of the result."""
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    scale = lowering.scale(step.output)
-    tensor = lowering.graph.tensor(f"{step.output}.partial", shape, lowering.element, scale)
-    return dense(tensor, shape, scale)
+    return first, others[-1]
 
 
 def _output(lowering: Lowering, step: Step, *operands: Strided) -> Strided:

@@ -33,6 +33,9 @@ def flatten_sequences(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in reversed(known):
         if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
             flat.edit.remove(node)
+            heir = flat.heirs.get(node)
+            if heir is not None:
+                heir.name = node.name
     return flat.edit.model()
 
 
@@ -43,6 +46,8 @@ class _Flattener:
         self.shapes = static_shapes(inferred, (*inferred.input, *inferred.value_info))
         self.sequences: dict[Value, list[Value]] = {}
         """The tensors in a sequence."""
+        self.heirs: dict[onnx_ir.Node, onnx_ir.Node | None] = {}
+        """What does the work of a node, and has its name once that is gone."""
 
     def replaces(self, node: onnx_ir.Node) -> bool:
         """Whether what a node gives is written otherwise, or known."""
@@ -105,7 +110,7 @@ class _Flattener:
         else:
             options["split"] = sizes.tolist()
         parts = list(self.edit.insert(node, "Split", operands, f"{out.name}.part", **options))
-        _take_name(node, parts[0])
+        self.heirs[node] = parts[0].producer()
         if given is None and not _integer(node, "keepdims", 1):
             parts = [self._reshaped(node, part, [*shape[:axis], *shape[axis + 1 :]]) for part in parts]
         self.sequences[out] = parts
@@ -129,7 +134,7 @@ class _Flattener:
         out = node.outputs[0]
         (made,) = self.edit.insert(node, op, inputs, str(out.name), called=node.name or "", **attributes)
         self.edit.replace(out, made)
-        _take_name(node, made)
+        self.heirs[node] = made.producer()
 
     def _reshaped(self, node: onnx_ir.Node, value: Value, shape: list[int]) -> Value:
         wanted = f"{value.name}.reshaped"
@@ -137,13 +142,6 @@ class _Flattener:
         (out,) = self.edit.insert(node, "Reshape", [value, sizes], wanted)
         self.shapes[str(out.name)] = tuple(shape)
         return out
-
-
-def _take_name(node: onnx_ir.Node, value: Value) -> None:
-    """The node that gives the value is called as one that goes."""
-    writer = value.producer()
-    assert writer is not None
-    writer.name, node.name = node.name, writer.name
 
 
 def _integer(node: onnx_ir.Node, name: str, default: int) -> int:
