@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import NodeProto, helper, numpy_helper
 
 from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 MICROSOFT = "com.microsoft"
 LEARNING = "ai.onnx.ml"
@@ -18,31 +17,22 @@ LEARNING = "ai.onnx.ml"
 
 @dataclass(frozen=True)
 class Call:
-    """A node, with what is known of the values around it.
+    """A node of a program that may have shapes of few values, and those static only."""
 
-    `shapes` has static shapes only; `producers` are the nodes that compute values.
-    """
-
-    proto: NodeProto
-    constants: Mapping[str, onnx.TensorProto]
-    shapes: Mapping[str, tuple[int, ...]]
-    producers: Mapping[str, NodeProto]
+    node: Node
+    program: Program
 
     def input(self, index: int) -> str:
         """Name of an input, empty when absent."""
-        return str(self.proto.input[index]) if index < len(self.proto.input) else ""
+        return self.node.input(index)
 
     def output(self, index: int) -> str:
         """Name of an output, empty when nobody wants it."""
-        return str(self.proto.output[index]) if index < len(self.proto.output) else ""
+        return self.node.outputs[index] if index < len(self.node.outputs) else ""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Value of an attribute; texts are decoded."""
-        for attribute in self.proto.attribute:
-            if attribute.name == name:
-                value = helper.get_attribute_value(attribute)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
+        """Value of an attribute."""
+        return self.node.attributes.get(name, default)
 
     def attributes(self, *names: str) -> dict[str, Any]:
         """Those of some attributes that the node has."""
@@ -50,21 +40,20 @@ class Call:
 
     def constant(self, index: int) -> np.ndarray | None:
         """Content of an input that is constant."""
-        tensor = self.constants.get(self.input(index))
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        return self.program.constant(self.input(index))
 
     def shape(self, index: int) -> tuple[int, ...] | None:
         """Shape of an input where it is known and static."""
-        return self.shapes.get(self.input(index))
+        return self.program.shapes.get(self.input(index))
 
     def unshaped(self, *indices: int) -> str | None:
         """The refusal of a shape that is not known, of any of these inputs that are there."""
-        unknown = next((v for i in indices if (v := self.input(i)) and v not in self.shapes), None)
+        unknown = next((v for i in indices if (v := self.input(i)) and v not in self.program.shapes), None)
         return None if unknown is None else f"the shape of {unknown} is not static"
 
     def sizes(self, index: int) -> tuple[int, ...]:
         """Shape of an input of which a constraint has asked for one."""
-        return self.shapes[self.input(index)]
+        return self.program.shapes[self.input(index)]
 
 
 Constraint = Callable[[Call], str | None]
@@ -94,14 +83,13 @@ class Function:
 
     def refuses(self, call: Call) -> str | None:
         """Why the body does not say what a node does; None where it does."""
-        for attribute in call.proto.attribute:
-            value = call.attribute(attribute.name)
-            if attribute.name not in self.attributes and value not in self.neutral.get(attribute.name, ()):
-                return f"attribute {attribute.name}={value}"
-        extra = next((v for v in call.proto.input[self.inputs :] if v), None)
+        for name, value in call.node.attributes.items():
+            if name not in self.attributes and value not in self.neutral.get(name, ()):
+                return f"attribute {name}={value}"
+        extra = next((v for v in call.node.inputs[self.inputs :] if v), None)
         if extra is not None:
             return f"input {extra} is not understood"
-        asked = next((i for i, v in enumerate(call.proto.output) if v and i not in self.outputs), None)
+        asked = next((i for i, v in enumerate(call.node.outputs) if v and i not in self.outputs), None)
         if asked is not None:
             return f"its output {call.output(asked)} is not computed"
         return next((why for c in self.constraints if (why := c(call)) is not None), None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, numpy_helper
 
 from fadiff.converter.contrib import activations, attention, features, grouped, norms, products, quantised
 from fadiff.converter.contrib.call import LEARNING, MICROSOFT, Call, Function
 from fadiff.converter.decompose.nodes import Nodes
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.program import static_shapes
+from fadiff.converter.ir.program import program_of, static_shapes
 from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import open_session, session_options
@@ -79,38 +79,36 @@ def expand_contrib(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Expansion]:
     calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
     shapes = _shapes(model, [*calls, *(node for node in graph.node if node.op_type == "Shape")])
     fold_sizes(model, shapes)  # total_sequence_length is what its mask has of them
-    constants = constant_tensors(graph)
-    producers = {value: node for node in graph.node for value in node.output if value}
     names: set[str] = set()
     for node in graph.node:
         ours = _domain(node) or ("", node.op_type) in _BY_NAME
         if ours and (not node.name or node.name in names):
             node.name = f"{node.op_type}.{node.output[0]}"
         names.add(node.name)
-    edit, opset = Editor(model), opset_of(model)
-    done: set[str] = set()
-    refused: dict[str, Unsupported] = {}
-    for node in graph.node:
-        entry, call = _BY_NAME.get((_domain(node), node.op_type)), Call(node, constants, shapes, producers)
+    constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}
+    program = replace(program_of(model), constants=constants, shapes=shapes)
+    edit, done, refused = Editor(model), set[str](), dict[str, Unsupported]()
+    for node in program.nodes:
+        entry, call = _BY_NAME.get((node.domain, node.op)), Call(node, program)
         problem = _refusal(entry, call)
         if problem is not None:
             refused[node.name] = problem
         elif entry is not None:
-            place = edit.writer(next(filter(None, node.output)))
-            entry.write(Nodes(edit, place, opset), call)
+            place = edit.node(node)
+            entry.write(Nodes(edit, place, opset_of(model)), call)
             edit.remove(place)
             done.add(entry.op)
     return edit.model(), Expansion(tuple(sorted(done)), refused)
 
 
 def _refusal(entry: Function | None, call: Call) -> Unsupported | None:
-    node, domain = call.proto, _domain(call.proto)
+    node = call.node
     if entry is not None:
         why = entry.refuses(call)
-        return Unsupported(node.name, node.op_type, domain, why, _REMEDY) if why else None
-    of_op = REFUSED.get(node.op_type) if domain == MICROSOFT else None
-    reason = of_op or REFUSED_DOMAINS.get(domain)
-    return Unsupported(node.name, node.op_type, domain, *reason) if reason else None
+        return Unsupported(node.name, node.op, node.domain, why, _REMEDY) if why else None
+    of_op = REFUSED.get(node.op) if node.domain == MICROSOFT else None
+    reason = of_op or REFUSED_DOMAINS.get(node.domain)
+    return Unsupported(node.name, node.op, node.domain, *reason) if reason else None
 
 
 def _domain(node: NodeProto) -> str:

@@ -22,10 +22,10 @@ def scaler(nodes: Nodes, call: Call) -> None:
 def normalizer(nodes: Nodes, call: Call) -> None:
     """Every row over its largest number, the sum of its magnitudes, or its length."""
     x = nodes.op("Cast", call.input(0), to=TensorProto.FLOAT)
-    norm = call.attribute("norm", b"MAX")
-    if norm in (b"MAX", "MAX"):
+    norm = call.attribute("norm", "MAX")
+    if norm == "MAX":
         size = nodes.reduce("ReduceMax", x, [-1])
-    elif norm in (b"L1", "L1"):
+    elif norm == "L1":
         size = nodes.reduce("ReduceSum", nodes.op("Abs", x), [-1])
     else:
         size = nodes.op("Sqrt", nodes.reduce("ReduceSum", nodes.op("Mul", x, x), [-1]))

@@ -64,9 +64,9 @@ def q_embed_layer_norm(nodes: Nodes, call: Call) -> None:
 
 def _floats(nodes: Nodes, call: Call, scale: int, zero: int) -> str:
     """The first input as floats: what DynamicQuantizeLinear read, or dequantised."""
-    source = call.producers.get(call.input(0))
-    if source is not None and source.op_type == "DynamicQuantizeLinear":
-        return str(source.input[0])
+    source = call.program.producer.get(call.input(0))
+    if source is not None and source.op == "DynamicQuantizeLinear":
+        return source.inputs[0]
     return _dequantised(nodes, *(call.input(i) for i in (0, scale, zero)))
 
 
