@@ -45,11 +45,12 @@ def layer_checks(memory: MemoryMap, values: Mapping[str, np.ndarray], *, exact: 
     """One or more checks for every layer whose output is in memory, in order of layers and visits.
 
     `values` has tensors in storage order; layers whose output is not among them have no checks.  What several
-    layers write parts of (a concatenation, a border) is compared after the last of them.  Not `exact`: float
-    tensors are compared by their sums.
+    layers write parts of (a concatenation, a border) is compared after the last of them, as groups run.
+    Not `exact`: float tensors are compared by their sums.
     """
     found = []
-    last = {name: index for index, layer in enumerate(memory.layers) for name in layer.outputs}
+    in_turn = sorted(enumerate(memory.layers), key=lambda place: place[1].group)
+    last = {name: index for index, layer in in_turn for name in layer.outputs}
     for index, layer in enumerate(memory.layers):
         for name in layer.outputs:
             if name not in values or name not in memory.tensors:

@@ -44,9 +44,14 @@ def test_every_layer_agrees(firmware: Path) -> None:
     assert _checked(firmware) == (0, "small: 6 of 6 layers compared, all agree\nsmall: all outputs agree\n")
 
 
-def test_what_several_layers_write_is_compared_after_the_last() -> None:
+@pytest.mark.parametrize("groups", [(0, 0), (0, 1), (1, 0)])
+def test_what_several_layers_write_is_compared_after_the_last(groups: tuple[int, int]) -> None:
+    """A layer beside one of an earlier group runs before layers that precede it in the graph."""
     place = TensorPlace(shape=(2, 2), dtype="int8", symbol="arena", bytes=4)
-    writers = [LayerPlace(name=name, kind="host", outputs=("both",), group=0, regions=()) for name in "ab"]
+    writers = [
+        LayerPlace(name=name, kind="host", outputs=("both",), group=group, regions=())
+        for name, group in zip("ab", groups, strict=True)
+    ]
     symbol = SymbolRecord(name="m", bytes=4)
     symbols = Symbols(arena=symbol, weights=symbol, tile_buffer=symbol)
     memory = MemoryMap(
@@ -54,7 +59,11 @@ def test_what_several_layers_write_is_compared_after_the_last() -> None:
     )
     values = {"both": np.array([[1, 2], [3, 4]], np.int8)}
     (check,) = layer_checks(memory, values, exact=True)
-    assert (check.layer, check.nbytes, check.crc) == (1, 4, zlib.crc32(bytes([1, 2, 3, 4])))
+    assert (check.layer, check.nbytes, check.crc) == (
+        int(groups != (1, 0)),
+        4,
+        zlib.crc32(bytes([1, 2, 3, 4])),
+    )
 
 
 def _weight_of(layer: str) -> Callable[[Path], None]:
