@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 ALIGNMENT = 64
 """Bytes; one Gemmini DMA request."""
@@ -64,14 +65,21 @@ def allocate(blocks: Sequence[Block], alignment: int = ALIGNMENT) -> Allocation:
     shared = _shared(blocks)
     plans = [_place(sorted(shared, key=order), alignment) for order in orders]
     offsets = min(plans, key=lambda plan: _end(blocks, plan, alignment))
-    steps = {b.first for b in blocks}
-    live = [sum(align(b.nbytes, alignment) for b in blocks if b.first <= step <= b.last) for step in steps]
     return Allocation(
         tuple(sorted(blocks, key=lambda b: (offsets[b.name], b.name))),
         offsets,
         _end(blocks, offsets, alignment),
-        max(live, default=0),
+        _most_alive(blocks, alignment),
     )
+
+
+def _most_alive(blocks: Sequence[Block], alignment: int) -> int:
+    """The largest sum of bytes at one step."""
+    changes: list[tuple[int, int]] = []
+    for block in blocks:
+        nbytes = align(block.nbytes, alignment)
+        changes += [(block.first, nbytes), (block.last + 1, -nbytes)]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
 class _Shared:
@@ -121,16 +129,17 @@ def _shared(blocks: Sequence[Block]) -> list[_Shared]:
 
 
 def _place(shared: Sequence[_Shared], alignment: int) -> dict[str, int]:
-    placed: list[tuple[int, str, int, int, _Shared]] = []  # by offset
+    placed: list[tuple[int, str, int, int, int, _Shared]] = []  # by offset
     for blocks in shared:
         offset, begin, end = 0, blocks.first.first, blocks.blocks[-1].last
-        for start, _, first, last, other in placed:
-            if last < begin or end < first or not blocks.overlaps(other):
+        nbytes = align(blocks.nbytes, alignment)
+        for start, _, behind, first, last, other in placed:
+            if last < begin or end < first or behind <= offset or not blocks.overlaps(other):
                 continue
-            if offset + align(blocks.nbytes, alignment) <= start:
+            if offset + nbytes <= start:
                 break
-            offset = max(offset, start + align(other.nbytes, alignment))
-        insort(placed, (offset, blocks.first.name, begin, end, blocks))
+            offset = behind
+        insort(placed, (offset, blocks.first.name, offset + nbytes, begin, end, blocks))
     return {block.name: offset for offset, *_, blocks in placed for block in blocks.blocks}
 
 

@@ -115,13 +115,15 @@ def check_issues(schedule: Decision, plans: list[dict[str, Member]]) -> None:
     Raises:
         ScheduleError: one that cannot, naming the layer.
     """
-    issued = [name for name, mapping in schedule.mappings.items() if mapping.issue != "instructions"]
+    issued = {name: None for name, mapping in schedule.mappings.items() if mapping.issue != "instructions"}
     if not issued:
         return
     if not schedule.is_executable:
-        raise ScheduleError(f"{issued[0]}: only schedules that are executed say how layers are issued")
+        raise ScheduleError(
+            f"{next(iter(issued))}: only schedules that are executed say how layers are issued"
+        )
     for group, plan in zip(schedule.groups, plans, strict=True):
-        if not any(name in group.layers for name in issued):
+        if not any(name in issued for name in group.layers):
             continue
         for setting in loop_settings(schedule, group, plan):
             reason = obstacle_to_issue(setting)

@@ -104,7 +104,11 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile:
     Raises:
         ScheduleError: the first that breaks a rule, naming tensor and layer.
     """
-    resident = sorted(resident_tensors(groups))
+    held: dict[str, set[int]] = {}
+    for i, group in enumerate(groups):
+        for tensor in group.resident_tensors:
+            held.setdefault(tensor, set()).add(i)
+    resident = sorted(held)
     for tensor in resident:
         if tensor not in graph.tensors:
             raise ScheduleError(f"tensor {tensor}: is resident but not in the graph")
@@ -121,10 +125,10 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile:
             raise ScheduleError(
                 f"tensor {tensor}: is resident, but {name} reads tiles of it, fused with {writer}"
             )
-        for i, group in enumerate(groups):
-            if (tensor in group.resident_tensors) != (first <= i <= last):
-                raise ScheduleError(
-                    f"tensor {tensor}: is {'' if tensor in group.resident_tensors else 'not '}resident while "
-                    f"the group of {group.layers[0]} runs (group {i}), but must be for groups {first} to "
-                    f"{last}, from its writer {writer} to its last reader"
-                )
+        there = set(range(first, last + 1))
+        for i in sorted(there ^ held[tensor]):
+            raise ScheduleError(
+                f"tensor {tensor}: is {'not ' if i in there else ''}resident while "
+                f"the group of {groups[i].layers[0]} runs (group {i}), but must be for groups {first} to "
+                f"{last}, from its writer {writer} to its last reader"
+            )

@@ -8,8 +8,8 @@ regions and may be one call of gemmini.h.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
@@ -24,19 +24,36 @@ from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 
 def taken_apart(schedule: Schedule) -> Schedule:
     """`schedule` (profile hw) with its groups of one tile as groups of one layer, where there is room."""
-    graph = schedule.graph
+    graph, found = schedule.graph, list[_Apart]()
     for group in schedule.groups:
         plan = plan_group(graph, group)
         between = {graph.by_name[name].outputs[0] for name, member in plan.items() if member.writes_inside}
         if len(group.layers) > 1 and _may_come_apart(graph, group, plan, between):
-            at = schedule.groups.index(group)
-            groups = (*schedule.groups[:at], *_parts(plan), *schedule.groups[at + 1 :])
-            placed = with_resident_tensors(graph, groups, resident_tensors(schedule.groups) | between)
-            try:
-                schedule = replace(schedule, groups=placed)
-            except ScheduleError:  # places in the tile buffer fragment
-                continue
-    return schedule
+            found.append(_Apart(group.layers, _parts(plan), between))
+    return _with_room(schedule, found)
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Layers of a group, the groups in its place, and the tensors that stay between these."""
+
+    layers: tuple[str, ...]
+    parts: list[FusionGroup]
+    between: set[str]
+
+
+def _with_room(schedule: Schedule, found: Sequence[_Apart]) -> Schedule:
+    """All groups taken apart; where places in the tile buffer fragment, one half and then the other."""
+    if not found:
+        return schedule
+    parts = {apart.layers: apart.parts for apart in found}
+    groups = [part for group in schedule.groups for part in parts.get(group.layers, [group])]
+    staying = resident_tensors(schedule.groups).union(*(apart.between for apart in found))
+    try:
+        return replace(schedule, groups=with_resident_tensors(schedule.graph, groups, staying))
+    except ScheduleError:
+        half = len(found) // 2
+        return _with_room(_with_room(schedule, found[:half]), found[half:]) if half else schedule
 
 
 def _may_come_apart(
