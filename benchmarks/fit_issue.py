@@ -2,10 +2,10 @@
 
     python -m benchmarks fit_issue
 
-Every layer of benchmarks/rtl_layers.csv was timed with fences around it, in a program that was timed as a
-whole, too.  Least squares on the logarithm of predicted over measured cycles find BOX and ROW_COMMAND of
-costmodel/latency/clock.py for all layers, and for those of each program alone; printed beside each layer are
-what it takes by those written in the source and by those of the other program.
+Every layer of benchmarks/rtl_layers.csv was timed with fences around it.  Least squares on the logarithm of
+predicted over measured cycles find BLOCK, BOX and ROW_COMMAND of costmodel/latency/clock.py for all, and
+for those of all programs but one; printed beside each layer are what it takes by those written in the source
+and by those of the other programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.group.fusion import plan_group
 from fadiff.costmodel.group.placement import placement_of
-from fadiff.costmodel.latency.clock import BOX, ROW_COMMAND, LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.latency.clock import BLOCK, BOX, ROW_COMMAND, LayerCounts, clock_of, layer_cycles
 from fadiff.costmodel.latency.clock_work import Issued, NestWork
 from fadiff.costmodel.mapping.shape import shape_of
 from fadiff.costmodel.schedule.schedule import Schedule
@@ -36,7 +36,8 @@ from fadiff.costmodel.target.target import Target, load_target
 LAYERS = MEASURED.with_name("rtl_layers.csv")
 WHOLE = MEASURED.parent / "whole_networks" / SCHEDULES.name
 Prices = Sequence[float]
-"""BOX and ROW_COMMAND, in commands."""
+"""BLOCK, BOX and ROW_COMMAND, in commands."""
+WRITTEN: Prices = (BLOCK, BOX, ROW_COMMAND)
 
 
 class Sample(NamedTuple):
@@ -51,8 +52,9 @@ class Sample(NamedTuple):
 
     def cycles(self, prices: Prices) -> float:
         """By these prices."""
-        box, row = prices
+        block, box, row = prices
         commands = self.issued.commands + (box - BOX) * self.issued.boxes
+        commands += (block - BLOCK) * self.issued.blocks
         rows = self.counts.row_commands * row / ROW_COMMAND
         return float(
             layer_cycles(self.counts._replace(commands=commands, row_commands=rows), clock_of(self.target))
@@ -102,7 +104,7 @@ def fit(data: Sequence[Sample]) -> Prices:
         found: NDArray[np.float64] = np.log(np.array([sample.cycles(prices) for sample in data]) / measured)
         return found
 
-    found: list[float] = np.exp(least_squares(residual, np.log([BOX, ROW_COMMAND])).x).tolist()
+    found: list[float] = np.exp(least_squares(residual, np.log(WRITTEN)).x).tolist()
     return found
 
 
@@ -118,11 +120,9 @@ def main(arguments: list[str]) -> int:
         "all": fit(data),
         **{f"not {name}": found for name, found in others.items()},
     }.items():
-        print(f"{name}: box={prices[0]:.2f} row_command={prices[1]:.3f} commands")
+        print(f"{name}: block={prices[0]:.2f} box={prices[1]:.2f} row_command={prices[2]:.3f} commands")
     for sample in data:
-        written, other = (
-            sample.cycles(prices) / sample.warm for prices in ((BOX, ROW_COMMAND), others[sample.program])
-        )
+        written, other = (sample.cycles(prices) / sample.warm for prices in (WRITTEN, others[sample.program]))
         place = f"{sample.program:<16} {sample.layer:<30} {sample.warm:>7,.0f}"
         print(f"{place} written={written:.2f} other={other:.2f}")
     return 0

@@ -1,11 +1,11 @@
 """Clock: cycles of one layer of the emitted program on Gemmini behind a Rocket core, fitted to RTL.
 
     cycles = (core^p + array^p + (load - first)^p + (store - last)^p)^(1/p) + first + last
-             + loop * loops + visit * visits + 0.76 * command * row commands
+             + loop * loops + visit * visits + 0.77 * command * row commands
     first, last = load / tiles * visits, store / tiles * visits
 
     core    RoCC commands that the core issues one by one, each with what the program computes around it: a
-            load or store takes two commands, a tile whose loads are worked out 17.5
+            block of weights takes 5.6 commands more, a tile whose loads are worked out 15.1
     array   pairs of preload and compute: a strip of pixels takes its rows, a short one waits until fewer than
             five results are in the mesh, each in it for its rows and two sides; with new weights a side
     load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
@@ -78,7 +78,7 @@ class LayerCounts(NamedTuple):
 
     visits: Number
     commands: Number
-    """RoCC commands issued one by one; MOVE for a load or store, BOX for a tile that the core works out."""
+    """RoCC commands issued one by one; BLOCK and BOX more for what the core works out."""
     loops: Number
     """Tiles that a hardware loop runs."""
     tiles: Number
@@ -117,11 +117,12 @@ BOUND_NAME = {"core": "issue", "array": "compute", "load": "L3", "store": "L3"}
 
 NO_STRIP = 1e-9
 """So that the mean of no strips is a number."""
-MOVE = 2.0
-"""Commands that a load or store takes which the core issues by itself: where it goes is worked out."""
-BOX = 17.5
+BLOCK = 5.6
+"""Commands that products of an accumulator tile with a block of weights take besides their own: where all is,
+and which loads are due by then."""
+BOX = 15.1
 """Commands that a tile of an operand takes whose loads the core works out, to spread them over products."""
-ROW_COMMAND = 0.76
+ROW_COMMAND = 0.77
 """Commands that a config_st or mvout of a row with a scale of its own takes; Gemmini waits for this loop.
 
 These three fit layers timed on RTL with fences around them (`python -m benchmarks fit_issue`).

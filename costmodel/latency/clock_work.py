@@ -11,7 +11,7 @@ from fadiff.converter.ir.loops import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, 
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache
-from fadiff.costmodel.latency.clock import BOX, MOVE, LayerCounts
+from fadiff.costmodel.latency.clock import BLOCK, BOX, LayerCounts
 from fadiff.costmodel.mapping.mapping import Issue, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
 from fadiff.costmodel.mapping.shape import LayerShape
@@ -26,13 +26,15 @@ class Issued(NamedTuple):
     """Pairs of preload and compute."""
     moves: Number
     """Loads and stores, but for rows that are stored with scales of their own."""
+    blocks: Number
+    """Of weights, each met by all products of an accumulator tile."""
     boxes: Number
     """Tiles of an operand whose loads are worked out."""
 
     @property
     def commands(self) -> Number:
-        """All of it in commands of a product."""
-        return 2 * self.products + MOVE * self.moves + BOX * self.boxes
+        """What all of it takes, in commands."""
+        return 2 * self.products + self.moves + BLOCK * self.blocks + BOX * self.boxes
 
 
 class WeightLoads(NamedTuple):
@@ -146,7 +148,9 @@ class NestWork:
         _, box_rows = _mean(list(strips(nest, self.target.side, 1)))
         moves = self._input_rows * pieces(self.in_channel) / box_rows + (spilled + stored) / tile_rows
         moves = moves + weights / weight_rows + q.bias_words / self.target.side
-        return Issued(products, moves, self._boxes(resident=resident))
+        blocks = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
+        blocks = blocks * math.prod([nest.counts[d].l2 for d in (N, P, Q)])
+        return Issued(products, moves, blocks, self._boxes(resident=resident))
 
     def _boxes(self, *, resident: bool) -> Number:
         """Of every tile of the input; of the weights' but the first where the emitter loads them early."""

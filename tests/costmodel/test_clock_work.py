@@ -59,11 +59,13 @@ def test_what_the_core_issues_of_the_same_convolution():
     found = work.issued(ALONE)
     assert found.products == 2 * 2 * 9 * 8
     assert found.moves == 2 * 9 * 32 / 16 + 10 * 10 / 8 + 2 * 64 / 8  # weights, input, results
+    assert found.blocks == 2 * 2 * 9, "all pixels are one accumulator tile"
     assert found.boxes == 1 + 1
     by_rows = work.issued(ALONE._replace(has_row_scale=True))
     assert found.moves - by_rows.moves == 2 * 64 / 8, "rows are stored by row commands"
     assert work.issued(ALONE._replace(weights_are_resident=True)).boxes == 1
-    assert work.counts(ALONE).commands == 2 * found.products + 2 * found.moves + 17.5 * found.boxes
+    issued = 2 * found.products + found.moves + 5.6 * found.blocks + 15.1 * found.boxes
+    assert work.counts(ALONE).commands == pytest.approx(issued)
 
 
 @pytest.mark.parametrize(("transposed", "boxes"), [(False, 4 + 3), (True, 4)])
