@@ -30,7 +30,7 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.command import command
-from benchmarks.fit_issue import fitted_programs
+from benchmarks.fit_issue import timed_layers
 from benchmarks.rtl import (
     DEFAULT,
     EARLIER,
@@ -217,7 +217,7 @@ def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
 
 def held_out(measured: Path, target: str) -> dict[str, Any]:
     """What the committed coefficients say of programs that they never saw, together and by kind."""
-    fitted = {kind_of(program) for program in fitted_programs()}
+    fitted = {kind_of(line["program"]) for line in timed_layers()}
     every = sorted(samples(measured, target, "held-out", OTHER_SOC), key=lambda one: FORMS.index(one.form))
     newest = {sample.program: sample for sample in every if kind_of(sample.program) not in fitted}
     data = list(newest.values())

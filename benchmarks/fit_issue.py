@@ -65,9 +65,7 @@ def samples() -> list[Sample]:
     """All layers of the table, under the schedules that they had."""
     decisions, schedules = read_decisions() | read_decisions(WHOLE), dict[str, Schedule]()
     found = []
-    with LAYERS.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    for line in lines:
+    for line in timed_layers():
         decision, target = line["decision"], load_target(line["target"])
         if decision not in schedules:
             with tempfile.TemporaryDirectory() as scratch:
@@ -78,10 +76,10 @@ def samples() -> list[Sample]:
     return found
 
 
-def fitted_programs() -> set[str]:
-    """Those whose layers the table has."""
+def timed_layers() -> list[dict[str, str]]:
+    """Lines of the table."""
     with LAYERS.open(newline="", encoding="utf-8") as file:
-        return {line["program"] for line in csv.DictReader(file)}
+        return list(csv.DictReader(file))
 
 
 def _work(schedule: Schedule, name: str) -> tuple[Issued, LayerCounts]:

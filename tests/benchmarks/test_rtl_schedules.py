@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fit_issue import timed_layers
 from benchmarks.rtl import DEFAULT, FITTED_SOC, LIBRARY, MEASURED, OTHER_SOC, converted, digest, read_rows
 from benchmarks.rtl_networks import DECODER_STEP
 from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, recalled
@@ -40,8 +41,9 @@ def test_the_schedule_of_a_whole_network_is_read_back(tmp_path: Path) -> None:
 
 
 def test_every_kept_schedule_was_measured() -> None:
-    measured = {row.decision for row in read_rows(MEASURED)} | decisions_of_layers() - {LIBRARY}
-    assert set(KEPT) == measured and len(ROWS) >= 50
+    measured = {row.decision for row in read_rows(MEASURED)} - {LIBRARY}
+    layers = {line["decision"] for line in timed_layers()}
+    assert measured <= set(KEPT) <= measured | layers and len(ROWS) >= 50
 
 
 def test_a_program_has_one_default_form_on_an_soc() -> None:
