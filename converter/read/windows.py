@@ -113,6 +113,9 @@ def _rewritten(model: onnx.ModelProto, node: Node, axes: list[_Axis]) -> onnx.Mo
 
 def write_out_padding(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model with shapes and such nodes rewritten; those whose sizes are unknown stay as they are."""
+    given = (attribute for node in model.graph.node for attribute in node.attribute)
+    if not any(attribute.name == "auto_pad" for attribute in given):  # (reading all of it takes time)
+        return model
     edit, program = Editor(model), program_of(model)
     for node in program.nodes:
         same = node.attributes.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
