@@ -23,6 +23,16 @@ def _one(op: str, shape: tuple[int, ...], *, opset: int = 18, constants=None, **
     return model_of([node], {"x": shape}, {"y": None}, constants, opset)
 
 
+def _resized(height: int, width: int, coordinates: str, **attributes: object) -> onnx.ModelProto:
+    constants = {"r": weights(0, 0), "s": weights(0, 0), "z": ints(1, 4, height, width)}
+    return _one(
+        "Resize", IMAGE, constants=constants, coordinate_transformation_mode=coordinates, **attributes
+    )
+
+
+COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+NEAREST = ("ceil", "floor", "round_prefer_ceil", "round_prefer_floor")
+
 CASES = {
     "max pool": _one("MaxPool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
     "max pool ceil": _one("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
@@ -84,6 +94,37 @@ CASES = {
         constants={"r": weights(0, 0), "s": np.array([1, 1, 3, 2], np.float32)},
         mode="linear",
         coordinate_transformation_mode="align_corners",
+    ),
+    **{f"{c} {n}": _resized(12, 6, c, mode="nearest", nearest_mode=n) for c in COORDINATES for n in NEAREST},
+    **{f"linear {c}": _resized(12, 6, c, mode="linear") for c in COORDINATES},
+    **{f"linear to a row {c}": _resized(1, 14, c, mode="linear") for c in COORDINATES},
+    "upsample": _one("Upsample", IMAGE, constants={"s": np.array([1, 1, 2, 3], np.float32)}, opset=9),
+    "depth to space by columns": _one("DepthToSpace", (1, 12, 3, 4), blocksize=2, mode="CRD"),
+    "pad wrap": _one("Pad", IMAGE, constants={"p": ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="wrap", opset=19),
+    "pad reflect and crop": _one(
+        "Pad", IMAGE, constants={"p": ints(0, 0, -2, 2, 0, 0, 3, -1)}, mode="reflect"
+    ),
+    "pad and crop": _one("Pad", IMAGE, constants={"p": ints(0, -1, -2, 2, 0, 1, 3, -1)}),
+    "reduce the inner axis of an image": _one("ReduceSum", IMAGE, constants={"a": ints(1)}, keepdims=0),
+    "mean of pixels": _one("ReduceMean", IMAGE, constants={"a": ints(2, 3)}, keepdims=0),
+    "mean of rows and channels": _one("ReduceMean", IMAGE, constants={"a": ints(1, 2)}, keepdims=1),
+    "max pool same upper": _one("MaxPool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"),
+    "max pool same lower": _one("MaxPool", IMAGE, kernel_shape=[2, 4], strides=[2, 3], auto_pad="SAME_LOWER"),
+    "average pool ceil": _one(
+        "AveragePool", IMAGE, kernel_shape=[3, 4], strides=[2, 3], pads=[1, 0, 0, 2], ceil_mode=1, opset=22
+    ),
+    "transposed same": _one(
+        "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 4)}, strides=[2, 3], auto_pad="SAME_UPPER"
+    ),
+    "transposed to a shape": _one(
+        "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 3)}, strides=[2, 2], output_shape=[14, 19]
+    ),
+    "sum of four": _one(
+        "Sum", ROWS, constants={"a": weights(1, 5, 1), "b": weights(2, 12), "c": weights(3, 1)}
+    ),
+    "min of three": _one("Min", ROWS, constants={"a": weights(1, 5, 1), "b": weights(2, 12)}),
+    "split": _one(
+        "Slice", ROWS, constants={"s": ints(3, 1), "e": ints(-1, 4), "a": ints(2, 1), "t": ints(2, 1)}
     ),
     "prelu": _one("PRelu", IMAGE, constants={"s": weights(1, 4, 1, 1)}),
     "gelu": _one("Gelu", ROWS, opset=20),
