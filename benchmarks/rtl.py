@@ -208,7 +208,7 @@ def digest(schedule: Schedule) -> str:
         + (layer.issue or "")
         for layer in document.layers
     ]
-    text = "\n".join([*decided, document.fusion.model_dump_json()])
+    text = "\n".join([*decided, document.fusion.model_dump_json(exclude_defaults=True)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -67,23 +67,17 @@ class Region(Record):
 
 
 class Tile(Record):
-    """A box of a fused layer's output that its run number `visit` leaves behind; strides in elements.
-
-    In local memory `offset` and `strides` are rows, the last stride from one block of channels to the
-    next; what the accumulator holds is still to be activated and scaled.
-    """
+    """A box of a fused layer's output that its run number `visit` leaves behind; strides in elements."""
 
     visit: int
     origin: tuple[int, int, int]
     shape: tuple[int, int, int, int]
-    symbol: Literal["arena", "tile_buffer", "scratchpad", "accumulator"]
+    symbol: Literal["tile_buffer"]
     offset: int
     strides: tuple[int, int, int, int]
     groups: tuple[int, int] | None = None
     """First group whose channels these are, and the one after the last (where the group tile has some of the
     channels: as many are a group); None: all."""
-    scale: float = 1.0
-    activation: Literal["none", "relu"] = "none"
 
 
 class Work(Record):

@@ -174,7 +174,6 @@ def _load(model: Path) -> ctypes.CDLL:
     lib.fadiff_get_counts.restype = _Counts
     lib.fadiff_executed.argtypes = [ctypes.c_uint32]
     lib.fadiff_executed.restype = ctypes.c_uint64
-    lib.fadiff_peek.argtypes = [ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
     lib.fadiff_error.restype = ctypes.c_char_p
     lib.fadiff_compute.argtypes = [ctypes.c_double]
     lib.fadiff_cycles.restype = ctypes.c_uint64
@@ -250,13 +249,6 @@ class Machine:
     def cycles(self) -> int:
         """Estimated cycles so far."""
         return int(self._lib.fadiff_cycles())
-
-    def rows(self, accumulator: bool, row: int, count: int) -> np.ndarray:
-        """Rows of local memory as they are: [count, side] elements, in the accumulator words."""
-        rows = np.empty((count, self.side), self._types[accumulator])
-        if self._lib.fadiff_peek(accumulator, row, count, rows.ctypes.data):
-            raise ExecutionError(f"local rows {row}..{row + count - 1} are beyond the end of their memory")
-        return rows
 
     def counts(self) -> Counts:
         """Everything counted since the last reset."""

@@ -24,7 +24,6 @@ from fadiff.emulator.errors import ExecutionError, FirmwareError
 from fadiff.emulator.machine import Counts, Machine
 
 BEGIN, END, COMPLETE, PAUSE = 0, 1, 2, 3
-_LOCAL = ("scratchpad", "accumulator")
 _REQUEST_BYTES = 64
 _HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 _POISON = 0xA5
@@ -281,8 +280,7 @@ class _Observer:
                     self.firmware.locate(place.symbol, place.index, place.offset), place.bytes
                 )
         for tile in tiles:
-            if tile.symbol not in _LOCAL:
-                self.machine.core_stored(*self._span(tile, layer))
+            self.machine.core_stored(*self._span(tile, layer))
 
     def _take(self, place: TensorPlace) -> np.ndarray:
         address = self.firmware.locate(place.symbol or "", place.index, place.offset)
@@ -294,7 +292,7 @@ class _Observer:
         name = layer.outputs[0]
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
-        box = self._local_box(tile) if tile.symbol in _LOCAL else self._box(tile, np.dtype(place.dtype))
+        box = self._box(tile, np.dtype(place.dtype))
         at = layer.part(tile)
         absent = self.absent.setdefault(name, np.ones(place.shape, bool))
         box = box.reshape(*tile.shape[:3], -1, layer.image[4])
@@ -308,30 +306,6 @@ class _Observer:
         flat = np.frombuffer(ctypes.string_at(address, _extent(tile) * item), dtype)
         strides = tuple(stride * item for stride in tile.strides)
         return np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
-
-    def _local_box(self, tile: Tile) -> np.ndarray:
-        """Pixels in rows of the scratchpad, or of the accumulator and then scaled as the array reads them."""
-        n, p, q, channels = tile.shape
-        side = self.machine.side
-        first = [
-            [tile.offset + i * tile.strides[0] + j * tile.strides[1] for j in range(p)] for i in range(n)
-        ]
-        blocks = [
-            np.array(
-                [[self._local_rows(tile, row + b * tile.strides[3], q) for row in line] for line in first]
-            )
-            for b in range(-(-channels // side))
-        ]
-        return np.concatenate(blocks, axis=-1)[..., :channels]
-
-    def _local_rows(self, tile: Tile, row: int, count: int) -> np.ndarray:
-        rows = self.machine.rows(tile.symbol == "accumulator", row, count)
-        if tile.symbol == "scratchpad":
-            return rows
-        if tile.activation == "relu":
-            rows = np.maximum(rows, 0)
-        scaled = rows.astype(np.float32) * np.float32(tile.scale)
-        return scaled if rows.dtype == np.float32 else np.clip(np.rint(scaled), -128, 127).astype(np.int8)
 
 
 def _extent(tile: Tile) -> int:

@@ -213,7 +213,8 @@ def _drawn_group(
         int(rng.choice([extent, tried[int(rng.integers(len(tried)))]]))
         for extent, tried in zip(size, among, strict=True)
     )
-    halo: Halo = "retain" if q == size[2] and rng.random() < 0.4 else "recompute"
+    retains = problem.rules.latency == "roofline" and q == size[2] and rng.random() < 0.4
+    halo: Halo = "retain" if retains else "recompute"
     kept = frozenset(name for name in layers if name in core and rng.random() < 0.5)
     groups, some = shared_groups(graph, layers), None
     if groups > 1 and rng.random() < 0.7:
@@ -221,7 +222,7 @@ def _drawn_group(
     tile = GroupTile(n, p, q, some)
     if canonical and problem.rules.latency == "clock":
         tiles = list(halved_tiles(graph, layers))
-        tile, halo = tiles[int(rng.integers(len(tiles)))], "recompute"
+        tile = tiles[int(rng.integers(len(tiles)))]
     every = shared_channels(graph, layers)
     if every > 1 and rng.random() < 0.7:
         parts = problem.groups.channel_tiles(layers)

@@ -109,7 +109,6 @@ TARGET = {
     "side": 8,
     "scratchpad_bytes": 65536,
     "accumulator_bytes": 16384,
-    "fusion_path": "tile-buffer",
     "energy": {"mac": 0.5, "dram_byte": 100.0},
     "bandwidth": {"dram_bytes": 8},
 }

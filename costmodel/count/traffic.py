@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from fadiff.converter.ir.loops import C, G, K, N, P, Q, R, S
 from fadiff.costmodel.mapping.counting import COUNTING, Profile
-from fadiff.costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import Target
 
 Role = Literal["W", "I", "O", "bias", "psum"]
 Direction = Literal["read", "write"]
@@ -57,9 +57,6 @@ class Placement(NamedTuple):
     weights_are_resident: bool = False
     is_paper: bool = False
     """Fused by the paper's Eq. 13-15: whole layers, no group tiles."""
-    input_path: FusionPath = "tile-buffer"
-    output_path: FusionPath = "tile-buffer"
-    """How fused operands travel in profile hw (see `Counting.path`)."""
     weights_on_chip: bool = False
     """The stationary operand is a tensor that is resident in the tile buffer (profile hw)."""
     pooled: Pooled | None = None
@@ -162,14 +159,12 @@ def quantities_of(
 class Fusion(NamedTuple):
     """How much of a layer's boundary is fused: 0 or 1, or the paper's sigma in between.
 
-    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.  The paths say how.
+    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.
     """
 
     into: Number = 0
     copied: Number = 0
     written: Number = 1
-    input_path: FusionPath = "tile-buffer"
-    output_path: FusionPath = "tile-buffer"
     weights_on_chip: bool = False
     pooled: Pooled | None = None
     stores_sums: bool = False
@@ -181,8 +176,6 @@ def fusion_of(placement: Placement) -> Fusion:
         int(placement.input_is_fused),
         int(placement.output_is_fused),
         int(placement.output_to_dram or not placement.output_is_fused),
-        placement.input_path,
-        placement.output_path,
         placement.weights_on_chip,
         placement.pooled,
         placement.stores_sums,
@@ -195,7 +188,7 @@ def count_moves(
     """All accesses of one layer, by level, operand and direction (some may be zero).
 
     Profile `hw` is Gemmini as emitted: accumulator tiles are initialised by mvin, every array result
-    is a read-modify-write, spills are full words, fused tensors take the paths of `fusion`.
+    is a read-modify-write, spills are full words, fused tensors go through the tile buffer.
     Profile `dosa` is Timeloop's counting: first reads elided, drains free, one element per spilled
     partial sum, fused tensors copied into the scratchpad when final (Eq. 14).  `paper` is Eq. 13-15
     taken literally: a fused output's DRAM traffic vanishes, spills included, and so do all fills of
@@ -203,8 +196,7 @@ def count_moves(
     """
     counting = COUNTING[profile]
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves, weights_on_chip, pooled, stores_sums = fusion
-    arrives, leaves = counting.path(arrives, paper=paper), counting.path(leaves, paper=paper)
+    into, copied, written, weights_on_chip, pooled, stores_sums = fusion
     leaving, distinct, taps = q.outputs + q.stored_again, q.stored, 1
     if pooled is not None:
         leaving, distinct, taps, _ = pooled
@@ -227,8 +219,7 @@ def count_moves(
         Move("L3", "O", "write", stored, "dram"),
     ]
     if counting.moves_accumulator:
-        # One drain for DRAM, one for the copy; an operand that is read in place needs none.
-        drained = leaving * taps * (written + (0 if leaves == "acc" else copied))
+        drained = leaving * taps * (written + copied)  # one for DRAM, one for the copy
         moves += (
             Move("L1", "bias", "write", q.outputs * word, "accumulator"),
             Move("L1", "psum", "read", accumulated, "accumulator"),
@@ -239,26 +230,16 @@ def count_moves(
         moves.append(Move("L1", "psum", "read", (q.updates - q.outputs) * word, "accumulator"))
         if not paper:
             moves.append(Move("L1", "O", "read", q.outputs * word * written * copied, "accumulator"))
-    moves += _on_chip_inputs(q, into, arrives, target)
-    if leaves == "tile-buffer":
-        moves.append(Move("L3", "O", "write", leaving * copied * e, "tile-buffer"))
-    elif leaves == "spad":
-        moves.append(Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"))
-    return moves
-
-
-def _on_chip_inputs(q: Quantities, into: Number, path: FusionPath, target: Target) -> list[Move]:
-    """Inputs on their way to the array, `into` of them from a fused tensor on `path`."""
-    e = target.element_bytes
-    filled = q.input_fills if path == "tile-buffer" else q.input_fills * (1 - into)
-    read = q.input_reads * (1 - into) if path == "acc" else q.input_reads
-    moves = [
-        Move("L2", "I", "write", filled * e, "scratchpad"),
-        Move("L2", "I", "read", read * e, "scratchpad"),
-    ]
-    if path == "tile-buffer":
-        moves.append(Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"))
-    elif path == "acc":
-        words = q.input_reads * into * target.accumulator_bytes_per_word
-        moves.append(Move("L1", "I", "read", words, "accumulator"))
+    moves.append(Move("L2", "I", "read", q.input_reads * e, "scratchpad"))
+    if counting.copies_into_scratchpad(paper=paper):
+        moves += (
+            Move("L2", "I", "write", q.input_fills * (1 - into) * e, "scratchpad"),
+            Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"),
+        )
+    else:
+        moves += (
+            Move("L2", "I", "write", q.input_fills * e, "scratchpad"),
+            Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"),
+            Move("L3", "O", "write", leaving * copied * e, "tile-buffer"),
+        )
     return moves

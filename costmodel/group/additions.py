@@ -51,8 +51,6 @@ def obstacle_to_resadd(
     """Why tiled_resadd cannot do an addition; empty if it can."""
     member = plan[layer.name]
     if len(group.layers) > 1:
-        if group.halo == "retain":
-            return "its lines wrap around in the tile buffer"
         if len(member.computed.K) > 1:
             return "it adds some channels of every pixel at a time"
         if member.writes_inside and member.writes_outside:
@@ -79,8 +77,6 @@ def waits(
     size, runs = run_elements(graph, group, plan, layer), 1
     if len(group.layers) > 1:
         runs = len(channels) * sum(images) * len(lines) * len(columns)
-    if group.halo == "retain":  # line by line
-        size, runs = size // max(lines), runs // len(lines) * sum(lines)
     return runs * ceil_div(size, target.accumulator_rows // 2 * target.side)
 
 

@@ -24,7 +24,7 @@ from fadiff.costmodel.mapping.counting import COUNTING, Profile
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.numbers import Number, occurs
 from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, shape_of, whole
-from fadiff.costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import Target
 
 
 class Room(NamedTuple):
@@ -36,9 +36,6 @@ class Room(NamedTuple):
     """Scratchpad (rows for hw, bytes for dosa) that other members and fused tensors occupy."""
     input_on_chip: bool = False
     """Its input is among what is `reserved`, so that its own tile takes no more."""
-    output_path: FusionPath = "tile-buffer"
-    """An output whose path is `acc` is among what is reserved there."""
-    reserved_accumulator: int = 0
 
 
 ALL_OF_IT = Room()
@@ -93,43 +90,32 @@ def _rules(
     in_rows = COUNTING[profile].in_rows
     if in_rows:
         yield from _blocks(shape, m, region, is_resident=room.is_resident)
-        visits, several = LoopNest(shape, m, region).fetch("O", 2)
+        visits, _ = LoopNest(shape, m, region).fetch("O", 2)
         if not target.has_full_width_read:
             text = "it stores partial sums, but target {} has no has_full_width_read"
             yield Rule(visits == 1, text, (target.name,))
-        if room.output_path != "tile-buffer":
-            yield from _held_output(shape, m, visits, several, target, room.output_path)
-        if room.input_on_chip:
-            yield _held_input(shape, m, target)
     used = occupancy(shape, m, target, profile, region)
     if room.input_on_chip:
         used = used._replace(inputs=0)
     yield _scratchpad(used, target, profile, room)
-    if in_rows and m.issue == "instructions" and not room.input_on_chip:
+    if in_rows and m.issue == "instructions":
         yield _packed_inputs(used, m.rows[S], target, room)
-    outputs, unit = (
-        0 if room.output_path == "acc" else used.outputs,
-        "rows" if in_rows else "words per column",
-    )
     yield Rule(
-        outputs + room.reserved_accumulator <= target.accumulator_rows,
-        "accumulator overflows: O {}{} of {} {}",
-        (outputs, _held(room.reserved_accumulator), target.accumulator_rows, unit),
+        used.outputs <= target.accumulator_rows,
+        "accumulator overflows: O {} of {} {}",
+        (used.outputs, target.accumulator_rows, "rows" if in_rows else "words per column"),
     )
-
-
-def _held(reserved: int) -> str:
-    return f" + reserved {reserved}" if reserved else ""
 
 
 def _scratchpad(used: Occupancy, target: Target, profile: Profile, room: Room) -> Rule:
     size, unit = COUNTING[profile].scratchpad_size(target), COUNTING[profile].unit
     weights = used.resident_weights if room.is_resident else used.weights
     total = weights + used.inputs + room.reserved
+    reserved = f" + reserved {room.reserved}" if room.reserved else ""
     return Rule(
         total <= size,
         "scratchpad overflows: W {} + I {}{} = {} of {} {}",
-        (weights, used.inputs, _held(room.reserved), total, size, unit),
+        (weights, used.inputs, reserved, total, size, unit),
     )
 
 
@@ -143,31 +129,6 @@ def _packed_inputs(used: Occupancy, taps: Number, target: Target, room: Room) ->
         "row-packed input tiles of {} rows{} cross the middle of the scratchpad ({} rows, W {}), "
         "where the pixel repeater stops",
         (tile, " twice" if occurs(twice) else "", rows, weights),
-    )
-
-
-def _held_output(
-    shape: LayerShape, m: MappingColumns, visits: Number, several: Number, target: Target, path: FusionPath
-) -> Iterator[Rule]:
-    """Rows as `fadiff.costmodel.group.local_tensors` lays them out, and final values only."""
-    channels = shape.dims.G if shape.is_depthwise else shape.dims.K
-    columns, wanted = math.prod(m.cols), min(channels, target.side)
-    text = "its output stays in local memory in rows of {} channels, not {}"
-    yield Rule(columns == wanted, text, (wanted, columns))
-    if path == "acc":
-        text = "its output stays in the accumulator, which needs a single tile"
-        yield Rule(np.logical_not(several), text)
-    text = "its output is fused but leaves the accumulator unfinished ({} visits)"
-    yield Rule(visits == 1, text, (visits,))
-
-
-def _held_input(shape: LayerShape, m: MappingColumns, target: Target) -> Rule:
-    rows = m.cols[G] if shape.is_depthwise else m.rows[C]
-    wanted = min(shape.dims.G if shape.is_depthwise else shape.dims.C, target.side)
-    return Rule(
-        (rows == wanted) & (m.rows[S] == 1),
-        "its input stays in local memory in rows of {} channels of one pixel, not {} of {}",
-        (wanted, rows, m.rows[S]),
     )
 
 

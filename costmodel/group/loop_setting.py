@@ -98,14 +98,8 @@ class LoopSetting:
                 return f"weights that stay are {tiles} tiles, and the loop units have places for {PLACES}"
             if tiles == PLACES and not self.space.room.is_resident:
                 return "weights that stay take the places of its own in both halves of the scratchpad"
-        if self.space.room.reserved_accumulator or self.space.room.output_path == "acc":
-            return "tensors that stay take part of the accumulator"
-        if self.space.room.input_on_chip or self.space.room.output_path == "spad":
-            return "its input or output stays in the scratchpad"
         if self.stored.writes_inside and self.stored.writes_outside:
             return "its output goes to the tile buffer and to memory"
-        if self.group.halo == "retain" and (self.member.fused_inputs or self.stored.writes_inside):
-            return "rows of the group's tile buffer wrap around"
         return ""
 
     @property

@@ -144,10 +144,6 @@ def obstacle_to_pipeline(graph: Graph, group: FusionGroup, plan: Mapping[str, Me
     """Why the group tiles of a group cannot go through a pipeline; empty if they can."""
     if group.tile is None or max(stages(graph, group).values()) == 0:
         return "its members do not run on the core and on Gemmini in turn"
-    if group.halo == "retain":
-        return "rows that are retained have one place"
-    if group.in_scratchpad or group.in_accumulator:
-        return "outputs that stay in local memory have one place"
     if sum(len(tiles) > 1 for tiles in _tiles(plan)) != 1:
         return "its group tiles do not follow one another along one axis"
     for name in group.layers:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.traffic import Placement, Pooled
 from fadiff.costmodel.group.fusion import Member, stored_as
-from fadiff.costmodel.group.local_tensors import input_path
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.mapping.decision import FusionGroup
 from fadiff.costmodel.mapping.shape import extents
@@ -35,8 +34,6 @@ def placement_of(
         output_to_dram=stored.writes_outside and not stays,
         weights_are_resident=layer.name in group.resident_weights,
         is_paper=paper,
-        input_path=input_path(graph, group, layer),
-        output_path=group.path(layer.name),
         weights_on_chip=layer.weight.tensor in resident,
         pooled=pooled(graph, plan, layer.name),
         stores_sums=stores_sums(graph, layer),

@@ -70,20 +70,13 @@ def with_resident_tensors(
         for tensor, (first, last) in spans.items()
         if first < last and not row_readers(graph, groups[first], tensor)
     }
-    writers = {layer.name for tensor in staying for layer in graph.producers(tensor)}
     held: list[set[str]] = [set() for _ in groups]
     for tensor in staying:
         first, last = spans[tensor]
         for there in held[first : last + 1]:
             there.add(tensor)
     return tuple(
-        replace(
-            group,
-            resident_tensors=frozenset(there),
-            in_scratchpad=group.in_scratchpad - writers,
-            in_accumulator=group.in_accumulator - writers,
-        )
-        for group, there in zip(groups, held, strict=True)
+        replace(group, resident_tensors=frozenset(there)) for group, there in zip(groups, held, strict=True)
     )
 
 
@@ -119,8 +112,6 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile:
         writer = graph.producers(tensor)[0].name
         if first == last:
             raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")
-        if writer in groups[first].in_scratchpad | groups[first].in_accumulator:
-            raise ScheduleError(f"tensor {tensor}: is resident, so {writer} cannot keep it in local memory")
         for name in row_readers(graph, groups[first], tensor):
             raise ScheduleError(
                 f"tensor {tensor}: is resident, but {name} reads tiles of it, fused with {writer}"

@@ -1,7 +1,7 @@
 """What shares the scratchpad with the tiles of each member of a fusion group.
 
-Rows in profile hw, bytes in profile dosa.  Resident weights, fused tensors that stay and (dosa) resident
-tensors lie at the top; legality and emitter agree on it through `member_spaces`.
+Rows in profile hw, bytes in profile dosa.  Resident weights and (dosa) fused and resident tensors lie at the
+top; legality and emitter agree on it through `member_spaces`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.count.capacity import Occupancy, occupancy
 from fadiff.costmodel.group.fusion import Member, ScheduleError
 from fadiff.costmodel.group.legality import Room
-from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
 from fadiff.costmodel.mapping.shape import shape_of
@@ -57,7 +56,6 @@ def member_spaces(schedule: Decision, group: FusionGroup, plan: dict[str, Member
     residents = {name: tiles[name].resident_weights for name in group.resident_weights}
     stay = sum(residents.values())
     live = live_bytes(schedule.graph, plan, target) if not buffered and len(group.layers) > 1 else {}
-    held = held_places(schedule, group, plan, stay) if buffered else {}
     whole = resident_bytes(schedule, group)
     if whole > target.scratchpad_bytes:
         raise ScheduleError(
@@ -65,7 +63,7 @@ def member_spaces(schedule: Decision, group: FusionGroup, plan: dict[str, Member
             f"{target.scratchpad_bytes} scratchpad bytes ({', '.join(sorted(group.resident_tensors))})"
         )
     spaces = []
-    for at, name in enumerate(group.layers):
+    for name in group.layers:
         layer = graph.by_name[name]
         if not isinstance(layer, TensorCoreLayer):
             continue
@@ -77,14 +75,8 @@ def member_spaces(schedule: Decision, group: FusionGroup, plan: dict[str, Member
                 tiles[name],
                 Room(
                     is_resident=name in residents,
-                    reserved=max(reserved_rows(held, at, "spad"), stay)
-                    - residents.get(name, 0)
-                    + live.get(name, 0)
-                    + whole,
-                    input_on_chip=stays
-                    or (is_fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")),
-                    output_path=group.path(name) if name in held else "tile-buffer",
-                    reserved_accumulator=reserved_rows(held, at, "acc"),
+                    reserved=stay - residents.get(name, 0) + live.get(name, 0) + whole,
+                    input_on_chip=stays or (is_fused and bool(live)),
                 ),
             )
         )
@@ -108,35 +100,6 @@ def paper_use(schedule: Decision, group: FusionGroup) -> int:
             tiles = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, schedule.profile)
             used += tiles.weights + tiles.inputs
     return used
-
-
-def held_places(
-    schedule: Decision, group: FusionGroup, plan: dict[str, Member], resident: int
-) -> dict[str, Held]:
-    """Where the fused tensors lie that stay in local memory, below `resident` rows.
-
-    Raises:
-        ScheduleError: one that cannot, naming the layer.
-    """
-    graph, target = schedule.graph, schedule.target
-    for name in sorted(group.in_scratchpad | group.in_accumulator):
-        if name not in plan:
-            raise ScheduleError(f"{name}: stays in the local memory of a group that it is no member of")
-        path = group.path(name)
-        if name in group.in_scratchpad & group.in_accumulator:
-            raise ScheduleError(f"{name}: its output stays in the scratchpad or the accumulator, not in both")
-        if path == "spad" and not target.use_tl_ext_mem:
-            raise ScheduleError(
-                f"{name}: target {target.name} cannot copy its output into the scratchpad (use_tl_ext_mem)"
-            )
-        if path == "acc" and not target.ex_read_from_acc:
-            raise ScheduleError(
-                f"{name}: target {target.name} cannot read operands in the accumulator (ex_read_from_acc)"
-            )
-        reason = obstacle(graph, group, plan, name, path)
-        if reason:
-            raise ScheduleError(f"{name}: its output cannot stay in local memory: {reason}")
-    return held_tensors(graph, group, plan, target, resident)
 
 
 def live_bytes(graph: Graph, plan: dict[str, Member], target: Target) -> dict[str, int]:

@@ -36,8 +36,8 @@ class TileBuffer:
     """Where everything is, by tensor: what is resident has no box, its group reads it as a whole, too."""
 
     boxes: Mapping[str, Span]
-    """Of fused tensors that take the path `tile-buffer`, as large as one group tile needs; in a pipeline a
-    multiple of it, one place after the other."""
+    """Of fused tensors, as large as one group tile needs; in a pipeline a multiple of it, one place after the
+    other."""
     whole: Mapping[str, Span]
     """Of resident tensors."""
     nbytes: int
@@ -59,7 +59,7 @@ def plan_tile_buffer(
     in_place: dict[str, str] = {}
     for at, (group, members) in enumerate(zip(groups, plans, strict=True)):
         for name, member in members.items():
-            if member.writes_inside and group.path(name) == "tile-buffer":
+            if member.writes_inside:
                 layer = graph.by_name[name]
                 if member.in_place:
                     in_place[layer.outputs[0]] = layer.inputs[0]

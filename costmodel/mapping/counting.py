@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fadiff.costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import Target
 
 Profile = Literal["hw", "dosa"]
 LatencyModel = Literal["roofline", "clock"]
@@ -27,8 +27,8 @@ class Counting:
     loads_zeros: bool
     """Depthwise weights come with the zeros of their block-diagonal array tiles."""
     has_tile_buffer: bool
-    """What stays on chip between layers is in the tile buffer or on the target's fusion path, place by place;
-    else it is copied into the scratchpad."""
+    """What stays on chip between layers is in the tile buffer, place by place; else it is copied into the
+    scratchpad."""
     charges_operators: bool
     """Adds and operators on the core cost something."""
     latency: LatencyModel
@@ -51,9 +51,9 @@ class Counting:
         """Of what is counted by these rules; no program does what the paper's fusion model counts."""
         return "roofline" if paper else self.latency
 
-    def path(self, path: FusionPath, *, paper: bool = False) -> FusionPath:
-        """How a tensor travels that a program would send along `path`; the paper's model copies, too."""
-        return path if self.has_tile_buffer and not paper else "spad"
+    def copies_into_scratchpad(self, *, paper: bool = False) -> bool:
+        """Whether a fused tensor waits in the scratchpad; the paper's model copies by any rules."""
+        return paper or not self.has_tile_buffer
 
 
 COUNTING: dict[Profile, Counting] = {

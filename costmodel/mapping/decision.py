@@ -4,7 +4,7 @@ A fusion group runs its members once per *group tile*: a block (N, P, Q) of the 
 its groups or (attention: heads) of some, of all its channels or of some.  For every group tile, member by
 member in graph order, the region of the member's output that later members need (halo included) is computed
 by the member's own loop nest, whose bounds are that region instead of the whole layer.  What flows between
-members never goes to DRAM: it goes through the tile buffer or the target's fusion path.  Between groups
+members never goes to DRAM: it goes through the tile buffer.  Between groups
 tensors go to DRAM, except those in `resident_tensors`, which stay on chip whole.  A layer alone is a group
 of one whose tile is its whole output.  Several layers without a group tile run side by side: one on Gemmini,
 the others on the core meanwhile (fadiff.costmodel.group.side_by_side).
@@ -23,7 +23,7 @@ from typing import Literal
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.mapping.counting import COUNTING, Counting, LatencyModel, Profile
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
-from fadiff.costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import Target
 
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
@@ -59,9 +59,8 @@ class FusionGroup:
     full-width).  Weights of
     `resident_weights` members are loaded once and stay in the scratchpad: all of them for the whole group,
     or those of a tile's G or K as long as its N, P and Q tiles run.
-    Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
-    place) never leave local memory on their way to later members; the others of the group go through
-    the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
+    Outputs of members reach later members through the tile buffer; in profile dosa and the paper's model
+    they stay in the scratchpad.
     `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
     buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
     `pipelined`: while the core computes a host operator of one group tile, Gemmini runs products of others
@@ -72,8 +71,6 @@ class FusionGroup:
     tile: GroupTile | None = None
     halo: Halo = "recompute"
     resident_weights: frozenset[str] = frozenset()
-    in_scratchpad: frozenset[str] = frozenset()
-    in_accumulator: frozenset[str] = frozenset()
     resident_tensors: frozenset[str] = frozenset()
     pipelined: bool = False
 
@@ -81,12 +78,6 @@ class FusionGroup:
     def side_by_side(self) -> bool:
         """Whether its layers need nothing of each other (fusion model sound)."""
         return self.tile is None and len(self.layers) > 1
-
-    def path(self, producer: str) -> FusionPath:
-        """How the output of a member reaches the members that read it (profile hw)."""
-        if producer in self.in_scratchpad:
-            return "spad"
-        return "acc" if producer in self.in_accumulator else "tile-buffer"
 
 
 @dataclass(frozen=True)

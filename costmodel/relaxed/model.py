@@ -83,8 +83,7 @@ class RelaxedModel(NetworkConstants):
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
         terms = Terms(self, point)
         q = terms.quantities()
-        path = self.counting.path(self.target.fusion_path, paper=self.paper)
-        fusion = Fusion(terms.into, terms.copied, terms.written, path, path)
+        fusion = Fusion(terms.into, terms.copied, terms.written)
         memory = bytes_per_memory(count_moves(q, fusion, self.target, self.profile, paper=self.paper))
         if self.any_add:
             q = q._replace(macs=q.macs * (1 - self.adds), compute_cycles=q.compute_cycles * (1 - self.adds))

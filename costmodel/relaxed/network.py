@@ -29,7 +29,7 @@ from fadiff.costmodel.mapping.tiling import Window, fetched_rows
 from fadiff.costmodel.relaxed.fetch_gradient import LoopOrders
 from fadiff.costmodel.relaxed.groups import Companions, GroupShape, LiveTensors
 from fadiff.costmodel.relaxed.regions import GroupGrid
-from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
+from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
 from fadiff.costmodel.target.target import Target
 
 GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -64,7 +64,6 @@ class NetworkConstants:
         orders: Sequence[NestOrder] = ORDERS,
         *,
         fusion_model: FusionModel = "sound",
-        halo: Halo = "recompute",
         latency: LatencyModel | None = None,
         network_weights: int = 0,
         dtype: torch.dtype = torch.float32,
@@ -101,7 +100,6 @@ class NetworkConstants:
                 ([s.height for s in shapes], [s.width for s in shapes]),
                 ([s.dims.P for s in shapes], [s.dims.Q for s in shapes]),
                 self.read_by,
-                halo,
                 dtype,
             )
         self._set_orders(orders)

@@ -28,8 +28,7 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
     found = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
     occupied = occupancy(terms)
     used, spad = scratchpad_use(terms, occupied)
-    summed = _accumulator_use(terms, occupied)
-    memory = _over(used / spad) + _over(summed / m.target.accumulator_rows)
+    memory = _over(used / spad) + _over(occupied.outputs / m.target.accumulator_rows)
     # An add streams through the accumulator piece by piece.
     found["memory"] = (memory * (1 - m.adds)).sum(dim=-1)
     zero = torch.zeros_like(found["memory"])
@@ -37,8 +36,8 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
     if terms.fused:
         sigma = p.sigma
         assert sigma is not None
-        path = m.counting.path(m.target.fusion_path)
-        if path != "tile-buffer":
+        buffered = m.counting.has_tile_buffer
+        if not buffered:
             final = torch.log(terms.fetch_o).square() * (1 - m.adds)
             found["final"] = (sigma * final[:, m.source]).sum(dim=-1)
         reuse = (torch.log(terms.fetch_i).square() * (1 - m.adds))[:, m.sink]
@@ -50,7 +49,7 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
         found["grid"] = _misalignment(terms)
         walkable = m.shape.walkable(terms.strength, terms.operands, terms.unread)
         found["shape"] = found["shape"] + walkable + _uncomputed(terms)
-        if path == "tile-buffer":
+        if buffered:
             found["buffer"] = _buffer(terms)
     return found
 
@@ -80,14 +79,6 @@ def scratchpad_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
     m = terms.model
     used = occupied.weights + occupied.inputs + _carried(terms, occupied)
     return used, m.counting.scratchpad_size(m.target)
-
-
-def _accumulator_use(terms: Terms, occupied: Occupied) -> Tensor:
-    """Accumulator space taken while every node runs, [B, L]: rows, in profile dosa words of a column."""
-    m, outputs = terms.model, occupied.outputs
-    if terms.fused and m.counting.path(m.target.fusion_path, paper=m.paper) == "acc":
-        outputs = outputs + _live(terms)
-    return outputs
 
 
 class Occupied(NamedTuple):
@@ -145,25 +136,17 @@ def _carried(terms: Terms, occupied: Occupied) -> Tensor:
     carried = m.companions.sum(terms.strength, held)
     if m.paper:
         return carried
-    path = m.counting.path(m.target.fusion_path)
-    if path == "spad":
-        carried = carried + _live(terms)
-    if path != "tile-buffer":
+    if not m.counting.has_tile_buffer:
         # A fused operand is read where it is: its own tile takes no further space.  (Adds have no tiles.)
-        carried = carried - terms.into * inputs * (1 - m.adds)
+        carried = carried + _live(terms) - terms.into * inputs * (1 - m.adds)
     return carried
 
 
 def _live(terms: Terms) -> Tensor:
-    """Rows (dosa: bytes) of the fused tensors alive while every node runs, [B, L]."""
+    """Bytes of the fused tensors alive while every node runs, [B, L]."""
     m, sigma = terms.model, terms.point.sigma
     assert sigma is not None
-    space = _intermediates(terms)
-    if m.counting.in_rows:
-        channels = (m.columns[G] * m.columns[K])[m.source]
-        space = space / channels * torch.ceil(channels / m.target.side)
-    else:
-        space = space * m.target.element_bytes
+    space = _intermediates(terms) * m.target.element_bytes
     return m.live(sigma * space, terms.strength, m.n_layers)
 
 

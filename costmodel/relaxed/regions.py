@@ -21,7 +21,6 @@ from torch import Tensor
 from fadiff.costmodel.mapping.tiling import Window, tile_count, tile_extents
 from fadiff.costmodel.relaxed.groups import REACH
 from fadiff.costmodel.relaxed.straight_through import DIVISION, ceil, floor
-from fadiff.costmodel.schedule.schedule import Halo
 
 
 class Regions(NamedTuple):
@@ -68,7 +67,6 @@ class GroupGrid:
         windows: Sequence[Sequence[Window]],
         bounds: Sequence[Sequence[int]],
         readers: Sequence[Sequence[int]],
-        halo: Halo,
         dtype: torch.dtype,
     ) -> None:
         """`windows` and `bounds` of P and Q for every node; `readers`: nodes at the end of its edges."""
@@ -90,10 +88,7 @@ class GroupGrid:
         self.shift = torch.stack([-self.pad, self.pad - self.overlap])
         self.lowest = torch.stack([torch.zeros_like(self.size), -self.size])
         self.highest = torch.stack([self.size, torch.zeros_like(self.size)])
-        self.retains = halo == "retain"
-        self.growth = self.overlap.squeeze(-1).clone()
-        if self.retains:
-            self.growth[0] = 0
+        self.growth = self.overlap.squeeze(-1)
         self.readers = [list(r) for r in readers]
         graph: nx.DiGraph[int] = nx.DiGraph(
             [(node, reader) for node, r in enumerate(readers) for reader in r]
@@ -116,7 +111,7 @@ class GroupGrid:
         start = (at + skipped * (at > self.ends)) * tile
         ends = torch.stack([start, -torch.minimum(start + tile, self.size)])
         times = (1 + skipped * (at == self.ends)) * (at < count)
-        traced = self._traced_back(_without_empty(ends), skipped, strong, last)
+        traced = self._traced_back(_without_empty(ends), strong, last)
         start, stop = traced.ends[0], -traced.ends[1]
         empty = torch.isinf(start)
         start, stop = (torch.where(empty, 0.0, end) for end in (start, stop))
@@ -126,11 +121,9 @@ class GroupGrid:
         fresh = torch.minimum(torch.maximum(start, done), stop)
         largest = (stop - start).amax(dim=-1)
         covered = ((stop - fresh) * times).sum(dim=-1)
-        if self.retains:
-            start = torch.stack([fresh[0], start[1]])
         return Regions(start, stop, times * (stop > start), largest, covered, traced.sink, traced.growth)
 
-    def _traced_back(self, own: Tensor, skipped: Tensor, strong: Tensor, last: Tensor) -> _Traced:
+    def _traced_back(self, own: Tensor, strong: Tensor, last: Tensor) -> _Traced:
         """Every node's hull of its readers' boxes, readers first; `own` are the ends of group tiles."""
         # Unbound once and by hand: small tensors, many of them.
         fused = strong.any(dim=-1).unbind(1)
@@ -144,7 +137,7 @@ class GroupGrid:
         for node in self.order:
             asked: list[tuple[Tensor, Tensor, Tensor]] = []
             for reader, taken in zip(self.readers[node], edge[node], strict=False):
-                box, grown = self._box(reader, state[reader], growth[reader], skipped, sink[reader])
+                box, grown = self._box(reader, state[reader], growth[reader])
                 where = sink[reader]
                 if len(self.readers[node]) > 1:
                     # Readers whose edge is open do not ask; if all are, what they would ask counts.
@@ -171,15 +164,8 @@ class GroupGrid:
             torch.where(last, 0.0, torch.stack(growths, dim=2)),
         )
 
-    def _box(
-        self, reader: int, ends: Tensor, growth: Tensor, skipped: Tensor, sink: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _box(self, reader: int, ends: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
         """What a reader's intervals [2, 2, B, T] need of its producer; how much that grows per tile."""
-        if self.retains:
-            stop = torch.where(torch.isinf(ends[0]), 0.0, -ends[1])
-            gap = skipped.squeeze(-1).gather(2, sink.expand(2, -1).unsqueeze(-1))
-            rows = torch.maximum(ends[0, 0], self._done(stop, gap)[0])
-            ends = _without_empty(torch.stack([torch.stack([rows, ends[0, 1]]), ends[1]]))
         stride = self.stride[:, :, reader]
         box = ends * stride + self.shift[:, :, :, reader]
         return box, growth * stride.squeeze(-1) + self.growth[:, :, reader]

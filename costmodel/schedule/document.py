@@ -25,7 +25,7 @@ from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
 from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
 from fadiff.costmodel.target.record import Record
-from fadiff.costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import Target
 
 Positive = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
@@ -241,7 +241,7 @@ class LayerRecord(_Record):
         return self
 
 
-EdgePath = Literal["dram", "tile-buffer", "spad", "acc", "store"]
+EdgePath = Literal["dram", "tile-buffer", "spad", "store"]
 
 
 class EdgeRecord(_Record):
@@ -261,6 +261,13 @@ class EdgeRecord(_Record):
 def _new(record: dict[str, Any], name: str, used: bool) -> dict[str, Any]:
     """Without a field that is not `used`, as before there was one: timed programs go by the bytes."""
     return {key: value for key, value in record.items() if used or key != name}
+
+
+def _without_former(record: Any, **unused: Any) -> Any:
+    """Without fields of earlier releases that say what they said where they were not used."""
+    if not isinstance(record, dict):
+        return record
+    return {key: value for key, value in record.items() if key not in unused or value != unused[key]}
 
 
 class GroupTileRecord(_Record):
@@ -283,8 +290,6 @@ class ExecutionRecord(_Record):
     tile: GroupTileRecord | None = Field(None, description="null: one layer, or several side by side")
     halo: Halo = "recompute"
     resident_weights: Names = ()
-    in_scratchpad: Names = Field((), description="members whose output stays in the scratchpad")
-    in_accumulator: Names = Field((), description="members whose output stays in the accumulator")
     resident_tensors: Names = Field(
         (), description="whole tensors that are on chip while the group runs, across group boundaries"
     )
@@ -295,9 +300,8 @@ class ExecutionRecord(_Record):
     @model_validator(mode="before")
     @classmethod
     def _without_former_fields(cls, record: Any) -> Any:
-        """Files that say that weights are not loaded early are read: earlier releases wrote so."""
-        is_former = isinstance(record, dict) and record.get("prefetch_during", "") is None
-        return _new(record, "prefetch_during", used=False) if is_former else record
+        """Files that say that nothing is done of what no schedule does any more are read."""
+        return _without_former(record, prefetch_during=None, in_scratchpad=[], in_accumulator=[])
 
     @model_serializer(mode="wrap")
     def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -310,7 +314,11 @@ class FusionRecord(_Record):
     edges: tuple[EdgeRecord, ...]
     groups: tuple[tuple[str, ...], ...] = Field(description="every layer once, in execution order")
     execution: tuple[ExecutionRecord, ...] = Field(description="one per group")
-    path: FusionPath = Field(description="the target's fusion_path; edges say which path each of them takes")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_fields(cls, record: Any) -> Any:
+        return _without_former(record, path="tile-buffer")
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

@@ -164,7 +164,6 @@ def fusion_record(schedule: Schedule) -> document.FusionRecord:
         ),
         groups=tuple(group.layers for group in schedule.groups),
         execution=tuple(map(document.ExecutionRecord.model_validate, schedule.groups)),
-        path=schedule.target.fusion_path,
     )
 
 
@@ -172,9 +171,11 @@ def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) ->
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"
-        return schedule.counting.path("tile-buffer")
-    if schedule.is_executable:
-        if schedule.graph.by_name[consumer].op == "max_pool":
-            return "store"
-        return schedule.group_of[producer].path(producer)
-    return "spad"
+        return _on_chip(schedule)
+    if schedule.is_executable and schedule.graph.by_name[consumer].op == "max_pool":
+        return "store"
+    return _on_chip(schedule, paper=schedule.fusion_model == "paper")
+
+
+def _on_chip(schedule: Schedule, *, paper: bool = False) -> document.EdgePath:
+    return "spad" if schedule.counting.copies_into_scratchpad(paper=paper) else "tile-buffer"

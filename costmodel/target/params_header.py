@@ -224,9 +224,9 @@ def unsaid(target: Target) -> tuple[str, ...]:
     """What a gemmini_params.h cannot say and the YAML must be checked for, one line each."""
     return (
         f"ex_read_from_acc: {target.ex_read_from_acc} (lean and chip configurations: False)",
-        f"use_tl_ext_mem: {target.use_tl_ext_mem} (True enables fusion_path spad)",
+        f"use_tl_ext_mem: {target.use_tl_ext_mem}",
         f"has_max_pool: {target.has_max_pool}",
-        f"fusion_path: {target.fusion_path}, with {target.tile_buffer_bytes} bytes of the SoC cache",
+        f"tile_buffer_bytes: {target.tile_buffer_bytes} of the SoC cache",
         f"last_level_cache_bytes: {target.last_level_cache_bytes} (what a network's weights pass through)",
         f"bandwidth.dram_bytes: {target.bandwidth.dram_bytes:g} per cycle",
         "energy: DOSA's 40 nm closed form",

@@ -25,8 +25,6 @@ from fadiff.costmodel.target.validation import one_line
 
 PRESETS = Path(__file__).parent / "presets"
 
-FusionPath = Literal["tile-buffer", "spad", "acc"]
-
 
 class TargetError(BadInput, ValueError):
     """A target file that cannot be used; the message names file, field and remedy."""
@@ -129,7 +127,6 @@ class Target(Record, Prices):
     has_full_width_read: bool = Field(True, description="ACC_READ_FULL_WIDTH: partial sums can be stored")
     ex_read_from_acc: bool = True
     use_tl_ext_mem: bool = False
-    fusion_path: FusionPath = "tile-buffer"
     tile_buffer_bytes: int = Field(
         256 * 1024, description="share of the SoC cache that fused tiles may use", ge=0
     )
@@ -145,6 +142,14 @@ class Target(Record, Prices):
     bandwidth: Bandwidth = Bandwidth()
     core: Core = Core()
     engines: Engines = Engines()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_fields(cls, content: Any) -> Any:
+        """Files of earlier releases say where fused tensors stay: in the tile buffer, as always now."""
+        if isinstance(content, dict) and content.get("fusion_path") == "tile-buffer":
+            return {key: value for key, value in content.items() if key != "fusion_path"}
+        return content
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:
@@ -165,12 +170,8 @@ class Target(Record, Prices):
                 f"scratchpad_bytes={self.scratchpad_bytes}: {self.scratchpad_banks} banks of whole rows take "
                 f"a multiple of {row_of_banks}"
             )
-        if self.fusion_path == "spad" and not self.use_tl_ext_mem:
-            raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
         if self.core.vector is not None and self.element_type != "int8":
             raise ValueError("core.vector is for element_type int8: leave it out for float32")
-        if self.fusion_path == "acc" and not self.ex_read_from_acc:
-            raise ValueError("fusion_path acc needs ex_read_from_acc")
         return self
 
     def changed(self, name: str, changes: Mapping[str, Any]) -> Target:

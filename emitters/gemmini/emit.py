@@ -168,7 +168,7 @@ def program_values(plan: FirmwarePlan, generator: str, places: MappingABC[str, i
             [f"input{i}" for i in range(len(graph.arguments))]
             + [f"output{i}" for i in range(len(graph.results))]
         ),
-        "features": _tested_features(plan),
+        "packs_rows": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "arena_rows": [
             f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {plain(b.name)}"
             for b in memory.arena.blocks
@@ -229,18 +229,6 @@ def library_files(values: MappingABC[str, Any], programs: Iterable[str]) -> dict
         **{f"zephyr/{name}": render(f"zephyr/{name}.j2", **known) for name in _ZEPHYR},
         "test_vectors.h": render("test_vectors.h.j2", **{**known, "guard": "TEST_VECTORS_H"}),
     }
-
-
-def _tested_features(plan: FirmwarePlan) -> list[str]:
-    """What the schedule uses and only a try on the hardware can tell."""
-    layers = plan.layers.values()
-    held = [rows for group in plan.groups for rows in group.held.values()]
-    used = {
-        "store_spad": any(rows.path == "spad" for rows in held),
-        "accumulator_operand": any(rows.path == "acc" for rows in held),
-        "row_packing": any(layer.form.repeats > 1 for layer in layers),
-    }
-    return [name for name, is_used in used.items() if is_used]
 
 
 def _layer_figures(plan: FirmwarePlan, cost: NetworkCost) -> list[dict[str, Any]]:

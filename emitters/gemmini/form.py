@@ -77,18 +77,16 @@ class Form:
         return "G" if self.depthwise else "K"
 
 
-def form_of(layer: TensorCoreLayer, mapping: Mapping, *, holds_input: bool = False) -> Form:
+def form_of(layer: TensorCoreLayer, mapping: Mapping) -> Form:
     """Put a layer into printable form.
-
-    `holds_input`: its input is in local memory already, every pixel of it.
 
     Raises:
         EmitError: an operand that is not contiguous along its channels.
     """
     dims, depthwise = layer.dims, layer.op == "depthwise"
     _check_views(layer)
-    y, skip_y, start_y = _axis(layer, 0, skips=not holds_input)
-    x, skip_x, start_x = _axis(layer, 1, skips=not holds_input)
+    y, skip_y, start_y = _axis(layer, 0)
+    x, skip_x, start_x = _axis(layer, 1)
     g, n, h, w, _ = layer.input.strides
     weight = layer.weight.strides
     transposed = layer.dims.K > 1 and weight[4] != 1
@@ -112,15 +110,15 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, *, holds_input: bool = Fal
     )
 
 
-def _axis(layer: TensorCoreLayer, axis: int, *, skips: bool) -> tuple[Axis, int, int]:
+def _axis(layer: TensorCoreLayer, axis: int) -> tuple[Axis, int, int]:
     """The axis, the factor on its tensor stride, and the first image pixel it touches.
 
-    `skips`: pixels that a kernel of 1 does not touch are left in memory.
+    Pixels that a kernel of 1 does not touch are left in memory.
     """
     outputs, kernel = (layer.dims.P, layer.dims.R) if axis == 0 else (layer.dims.Q, layer.dims.S)
     stride, dilation, pad = layer.stride[axis], layer.dilation[axis], layer.pads[axis]
     size = layer.input_size[axis]
-    if kernel > 1 or stride == 1 or not skips:
+    if kernel > 1 or stride == 1:
         return Axis(stride, dilation, pad, size), 1, 0
     lead = ceil_div(pad, stride)
     touched = len(range(lead * stride - pad, min(size, outputs * stride - pad), stride))

@@ -14,14 +14,13 @@ from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.group.side_by_side import parts_of
 from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
-from fadiff.emitters.gemmini.constants import ACTIVATIONS
-from fadiff.emitters.gemmini.formula import float_literal, print_formulas
+from fadiff.emitters.gemmini.formula import print_formulas
 from fadiff.emitters.gemmini.group import GroupPrinter
 from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
 from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
 from fadiff.emitters.gemmini.loop_products import ProductLoops
-from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.memory import BoxStrides
 from fadiff.emitters.gemmini.operands import OperandPrinter, box_of, weight_source
 from fadiff.emitters.gemmini.outputs import Destinations
 from fadiff.emitters.gemmini.pipeline import LinesBeside
@@ -125,26 +124,23 @@ class FunctionPrinter:
             described = self._describe(layer, self.cost.by_name[layer.name]) if issue in CALLS else tiled
             self._library_call(function, layer)
             return described
-        c, local = self.c, plan.local
+        c = self.c
         stored = stored_as(group.members, layer.name)
         after = self.graph.by_name[stored.name]
         destinations = Destinations(
-            output=local.held_output is None,
-            held=local.held_output is not None and local.held_output.path == "spad",
             whole=stored.writes_inside and stored.writes_outside,
-            box=box_of(self.graph, group, stored.name) if group.in_tile_buffer(stored.name) else None,
+            box=box_of(self.graph, group, stored.name) if stored.writes_inside else None,
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
-        parameters = [] if local.held_input else ["const elem_t *input"]
+        parameters = ["const elem_t *input"]
         if self.graph.tensors[layer.weight.tensor].data is None:
             parameters.append("const elem_t *stationary")
         if layer.row_scale is not None:
             parameters.append("const float *row_scales")
         if layer.channel_scale is not None:
             parameters.append("const float *channel_scales")
-        if destinations.output:
-            parameters.append(f"{'acc_t' if stores_sums(self.graph, layer) else 'elem_t'} *result")
+        parameters.append(f"{'acc_t' if stores_sums(self.graph, layer) else 'elem_t'} *result")
         region = Region()
         if destinations.whole:
             parameters.append("elem_t *whole")
@@ -171,7 +167,7 @@ class FunctionPrinter:
         self,
         plan: LayerPlan,
         region: Region,
-        input_box: Box | None,
+        input_box: BoxStrides | None,
         destinations: Destinations,
         beside: Beside | LinesBeside | None,
     ) -> None:
@@ -189,15 +185,17 @@ class FunctionPrinter:
             ConvolutionLoops(*tiles, destinations.pool).print()
 
     def _instructions(
-        self, plan: LayerPlan, region: Region, input_box: Box | None, destinations: Destinations
+        self, plan: LayerPlan, region: Region, input_box: BoxStrides | None, destinations: Destinations
     ) -> None:
         """Moves and products that the core issues one by one."""
         c, memory, e = self.c, self.plan.memory, self.plan.schedule.target.element_bytes
         layer = plan.form.layer
         sums = stores_sums(self.graph, layer)
         OperandPrinter(c, memory, plan, e, input_box, destinations, sums).print()
-        self._configure_array(layer, plan)
-        self.headers |= {"loads", "products", "stores"} | ({"held_rows"} if destinations.held else set())
+        transpose = "true" if plan.form.transposed else "false"
+        config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, plan.form.x.stride, "false", transpose)
+        c.call("gemmini_extended_config_ex", *config)
+        self.headers |= {"loads", "products", "stores"}
         LayerPrinter(
             c,
             plan,
@@ -205,20 +203,6 @@ class FunctionPrinter:
             boxed_input=input_box is not None,
             destinations=destinations,
         ).print()
-
-    def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
-        """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""
-        stride, transpose = plan.form.x.stride, "true" if plan.form.transposed else "false"
-        held = plan.local.held_input
-        if held is None or held.path == "spad":
-            config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose)
-            self.c.call("gemmini_extended_config_ex", *config)
-            return
-        producer = self.graph.producers(layer.input.tensor)[0]
-        assert isinstance(producer, TensorCoreLayer)
-        activation, scale = ACTIVATIONS[producer.activation], float_literal(producer.scale)
-        read = ("WEIGHT_STATIONARY", activation, 0, scale, 1, stride, "false", transpose, "false")
-        self.c.call("gemmini_extended3_config_ex", *read)
 
     def _library_call(self, function: str, layer: TensorCoreLayer) -> None:
         memory = self.plan.memory
@@ -237,11 +221,11 @@ class FunctionPrinter:
                 print_tiled_call(self.c, layer, mapping, side, weights, bias)
             self.c.call("wait_for_gemmini")
 
-    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:
+    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> BoxStrides | None:
         if layer.input.tensor not in group.members[layer.name].fused_inputs:
             return None
         producer = self.graph.producers(layer.input.tensor)[0].name
-        return box_of(self.graph, group, producer) if group.in_tile_buffer(producer) else None
+        return box_of(self.graph, group, producer)
 
     def _region_constants(self, plan: LayerPlan, group: GroupPlan) -> None:
         for d in group.axes(plan.form.layer):

@@ -19,8 +19,8 @@ from fadiff.emitters.gemmini.form import PIXELS, TILED
 from fadiff.emitters.gemmini.host import description
 from fadiff.emitters.gemmini.library_calls import print_addition, sum_fields
 from fadiff.emitters.gemmini.member_intervals import MemberIntervals
-from fadiff.emitters.gemmini.memory import Box
-from fadiff.emitters.gemmini.operands import box_of, held_fields, pointer
+from fadiff.emitters.gemmini.memory import BoxStrides
+from fadiff.emitters.gemmini.operands import box_of, pointer
 from fadiff.emitters.gemmini.pipeline import (
     COUNTERS,
     Lines,
@@ -177,22 +177,9 @@ class GroupPrinter:
                 self._add(layer)
             else:
                 self._rows(layer)
-        if name in self.group.held and member.held_grid != member.needed_grid:
-            self._clear_padding(i, name)
         c.call("observe", self.index[name], f"part + 1 < {self._parts} ? 3 : 1" if self._parts > 1 else 1)
         if runs_on_core(layer) and not self.group.group.pipelined:
             c.call("wait_for_gemmini")
-
-    def _clear_padding(self, i: int, name: str) -> None:
-        """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
-        c, member, held = self.c, self.group.members[name], self.group.held[name]
-        self.headers.add("held_rows")
-        n, y, x = (self.intervals.of(i, axis, True) for axis in (_N, _P, _Q))
-        with c.scope():
-            with c.initialiser("const held_t held"):
-                held_fields(c, held, (str(n.start), str(y.start), str(x.start)))
-            lines = self.intervals.fresh_lines(i) if held.ring else y
-            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[3:])
 
     def _region(self, i: int, layer: TensorCoreLayer) -> None:
         """The region_t of this tile: what to compute, where the tile-buffer boxes start."""
@@ -253,17 +240,13 @@ class GroupPrinter:
         return f"{first} + {COUNTERS[pipeline_axis(self.group.members)]} % {count} * {elements}"
 
     def _tensor_core(self, layer: TensorCoreLayer) -> None:
-        member, held = self.group.members[layer.name], self.group.held
+        member = self.group.members[layer.name]
         stored = stored_as(self.group.members, layer.name)
         output = self.graph.by_name[stored.name].outputs[0]
-        arguments: list[Expr] = []
-        fused = layer.input.tensor in member.fused_inputs
-        if not fused or self.graph.producers(layer.input.tensor)[0].name not in held:
-            arguments.append(self._address(layer.input.tensor, fused))
+        arguments: list[Expr] = [self._address(layer.input.tensor, layer.input.tensor in member.fused_inputs)]
         if self.graph.tensors[layer.weight.tensor].data is None:
             arguments.append(self._address(layer.weight.tensor, False))
-        if layer.name not in held:
-            arguments.append(self._address(output, stored.writes_inside))
+        arguments.append(self._address(output, stored.writes_inside))
         if stored.writes_inside and stored.writes_outside:
             arguments.append(self._address(output, False))
         beside = self.beside[layer.name].arguments if layer.name in self.beside else ()
@@ -272,7 +255,6 @@ class GroupPrinter:
     def _add(self, layer: HostLayer) -> None:
         """Per image: the lines of the box, operands in memory or in the tile buffer."""
         c, member = self.c, self.group.members[layer.name]
-        retained = self.group.group.halo == "retain"
         both = member.writes_inside and member.writes_outside
         if self.plan.schedule.additions.get(layer.name) == "tiled_resadd":
             self._tiled_resadd(layer)
@@ -282,12 +264,10 @@ class GroupPrinter:
         by_pixel = len(member.computed.K) > 1 and member.size[_Q] > 1
         passed = f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)"
         with self._images(own) as image:
-            # One by one: lines of a ring of rows, where every operand may wrap elsewhere, and lines whose
-            # pixels do not adjoin.
-            if retained or by_pixel:
+            if by_pixel:  # line by line: their pixels do not adjoin
                 with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
-                    self._sum(layer, (image, "p", columns.start), also=both, by_pixel=by_pixel)
-                    if both and not retained:
+                    self._sum(layer, (image, "p", columns.start), also=both, by_pixel=True)
+                    if both:
                         c.call("add_fresh", "&sum", f"p < {lines.previous_end} ? sum.lines : {passed}", 0)
                     else:
                         c.call("add_lines", "&sum")
@@ -371,7 +351,7 @@ class GroupPrinter:
                 return self._pixel(tensor, (image, line, column), own, producers[tensor])[0]
 
             boxes = [self._box(tensor, producer, member.size) for tensor, producer in producers.items()]
-            (_, *of_read), (_, *of_written) = (box.strides for box in boxes)
+            (_, *of_read), (_, *of_written) = boxes
             by_line, by_pixel = zip(of_read, of_written, strict=True)
             start, end = lines.start, lines.end
             if self._parts > 1:
@@ -386,16 +366,15 @@ class GroupPrinter:
                 image,
                 Interval(start, end, by_line),
                 Interval(columns.start, columns.end, by_pixel),
-                adjoin=not any(box.ring for box in boxes),
             )
 
-    def _box(self, tensor: str, producer: int | None, size: Size) -> Box:
+    def _box(self, tensor: str, producer: int | None, size: Size) -> BoxStrides:
         """How a tensor lies in the box of member `producer`, or in memory."""
         if producer is not None:
             return box_of(self.graph, self.group, self.group.group.layers[producer])
         *_, n, p, q = size
         channels = self.graph.tensors[tensor].size // (n * p * q)
-        return Box((p * q * channels, q * channels, channels), 0)
+        return p * q * channels, q * channels, channels
 
     def _pixel(
         self, tensor: str, at: tuple[Expr, Expr, Expr], own: int, producer: int | None
@@ -409,10 +388,8 @@ class GroupPrinter:
             first = self.intervals.of(own, _K).start
         else:
             start = [sub(i, self.intervals.of(producer, axis, True).start) for axis, i in enumerate(at, _N)]
-            if box.ring:
-                start[1] = f"({bare(at[1])} % {box.ring})"
-        offset = add(first, *(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))
-        return plus(self._address(tensor, producer is not None), offset), box.strides[1:]
+        offset = add(first, *(mul(index, stride) for index, stride in zip(start, box, strict=True)))
+        return plus(self._address(tensor, producer is not None), offset), box[1:]
 
 
 def _size(count: Expr) -> str:

@@ -57,8 +57,7 @@ def layer_checks(memory: MemoryMap, values: Mapping[str, np.ndarray], *, exact: 
                 continue
             array = np.ascontiguousarray(values[name])
             for tile in layer.tiles:
-                if tile.symbol == "tile_buffer":
-                    found.append(_tile(index, name, layer, tile, array, exact))
+                found.append(_tile(index, name, layer, tile, array, exact))
             if last[name] == index:
                 found += _whole(index, name, memory.tensors[name], array, exact)
     return found

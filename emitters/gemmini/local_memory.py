@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
-from fadiff.costmodel.group.local_tensors import Held
 from fadiff.costmodel.target.target import Target
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.nest import Nest
@@ -18,17 +17,11 @@ from fadiff.emitters.gemmini.nest import Nest
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """First row of each place a tile uses: one, or two when it is double-buffered.
-
-    `held_input` is where the input is when an earlier member of the group left it in local memory
-    (`input` is then empty), `held_output` where this layer leaves its output.
-    """
+    """First row of each place a tile uses: one, or two when it is double-buffered."""
 
     input: tuple[int, ...]
     weight: tuple[int, ...]
     output: tuple[int, ...]
-    held_input: Held | None = None
-    held_output: Held | None = None
     crosses_banks: bool = False
     """An output tile that is pooled as it is stored reaches into the second half of the accumulator: nothing
     but a fence orders the products there before the stores."""
@@ -49,39 +42,27 @@ def plan_local_memory(
     target: Target,
     *,
     scratchpad: int,
-    accumulator: int,
     resident: int | None,
-    held_input: Held | None,
-    held_output: Held | None,
     pools: bool,
 ) -> LocalMemory:
     """Place the tiles of one layer.
 
-    `scratchpad` and `accumulator` rows at the top are taken; `resident` is the first row of its own weights
-    if they stay.  `pools`: its stores pool.
+    `scratchpad` rows at the top are taken; `resident` is the first row of its own weights if they stay.
+    `pools`: its stores pool.
     """
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
     h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
     w = (l2.Q - 1) * form.x.stride + (l2.S - 1) * form.x.dilation + 1
     rows, cols = tuple(form.mapping.rows), tuple(form.mapping.cols)
-    inputs = (
-        []
-        if held_input
-        else [int(input_rows(tuple(l2), rows, cols, h * w))] * (2 if nest.fetch_position("I", "L2") else 1)
-    )
+    inputs = [int(input_rows(tuple(l2), rows, cols, h * w))] * (2 if nest.fetch_position("I", "L2") else 1)
     weights: list[int] = []
     if resident is None:
         weights = [weight_tile_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
     output = int(output_rows(tuple(l1), cols))
-    if held_output is not None and held_output.path == "acc":
-        outputs: tuple[int, ...] = (held_output.row,)
-        assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"
-    else:
-        # Of a store that pools Gemmini locks its bank (one of two) from the first row on: one tile in each.
-        second = target.accumulator_rows // 2 if pools else output
-        outputs = (0, second) if nest.fetch_position("O", "L1") else (0,)
-        room = target.accumulator_rows - accumulator
-        assert outputs[-1] + output <= room, f"{form.layer.name}: accumulator"
+    # Of a store that pools Gemmini locks its bank (one of two) from the first row on: one tile in each.
+    second = target.accumulator_rows // 2 if pools else output
+    outputs = (0, second) if nest.fetch_position("O", "L1") else (0,)
+    assert outputs[-1] + output <= target.accumulator_rows, f"{form.layer.name}: accumulator"
     top = target.scratchpad_rows - scratchpad
     if form.repeats > 1 and form.mapping.issue == "instructions":  # the loop unit keeps tiles in halves
         places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
@@ -90,7 +71,7 @@ def plan_local_memory(
         places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
     own = places[len(inputs) :] if resident is None else (resident,)
     crosses = pools and outputs[-1] < target.accumulator_rows // 2 < outputs[-1] + output
-    return LocalMemory(places[: len(inputs)], own, outputs, held_input, held_output, crosses)
+    return LocalMemory(places[: len(inputs)], own, outputs, crosses)
 
 
 def _stack(sizes: list[int], start: int) -> tuple[int, ...]:

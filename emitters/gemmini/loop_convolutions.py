@@ -42,11 +42,11 @@ class ConvolutionLoops(LoopTiles):
             f".out_lines = {out_n // out_p}, .out_pixels = {out_p // out_q}, .out_stride = {out_q}",
         ]
         if self.input_box is not None:
-            n, h, w = self.input_box.strides
+            n, h, w = self.input_box
             y, x = (add(f"region->in_{axis}", -at) for axis, at in zip("yx", form.first, strict=True))
             fields.append(f".in_first = {bare(add(mul('region->in_n', n), mul(y, h), mul(x, w)))}")
         if self.output_box is not None:
-            n, p, q = self.output_box.strides
+            n, p, q = self.output_box
             fields.append(f".out_first = region->out_n * {n} + region->out_p * {p} + region->out_q * {q}")
         no_bias = "true" if form.layer.bias is None else "false"
         activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
@@ -85,7 +85,7 @@ class ConvolutionLoops(LoopTiles):
         if self.input_box is None:
             _, n, h, w = self.form.input_strides
             return n, h, w
-        n, h, w = self.input_box.strides
+        n, h, w = self.input_box
         return n, h * self.form.skip[0], w * self.form.skip[1]
 
     def _input(self) -> str:
@@ -123,7 +123,7 @@ class ConvolutionLoops(LoopTiles):
 
     def _output_strides(self) -> tuple[int, int, int]:
         if self.output_box is not None:
-            return self.output_box.strides
+            return self.output_box
         _, n, p, q = self.form.output_strides
         return (n, p, q) if self.pool is None else pooled_strides(self.pool, q)
 

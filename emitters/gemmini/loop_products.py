@@ -62,7 +62,7 @@ class ProductLoops(LoopTiles):
         before = ""
         if self.input_box is not None:
             group = form.dims.C
-            n, h, w = self.input_box.strides
+            n, h, w = self.input_box
             before = f"region->in_n * {n} + region->in_y * {h} + region->in_x * {w}"
             h, w = h * form.skip[0], w * form.skip[1]
             first = []
@@ -82,7 +82,7 @@ class ProductLoops(LoopTiles):
         group, *strides = form.output_strides
         before, first = "", [form.layer.output.offset]
         if self.output_box is not None:
-            group, strides, first = form.dims.K, list(self.output_box.strides), []
+            group, strides, first = form.dims.K, list(self.output_box), []
             n, p, q = strides
             before = f"region->out_n * {n} + region->out_p * {p} + region->out_q * {q}"
         pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]

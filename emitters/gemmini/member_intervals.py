@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fadiff.converter.ir.graph import Graph, HostLayer
-from fadiff.costmodel.mapping.intervals import uncovered
 from fadiff.emitters.gemmini.form import TILED
 from fadiff.emitters.gemmini.pipeline import COUNTERS
 from fadiff.emitters.gemmini.plan import GroupPlan
 from fadiff.emitters.gemmini.tile_intervals import TileIntervals
 
-_G, _K, _N, _P = range(4)
+_G, _K, _N = range(3)
 """Places in TILED."""
 
 
@@ -35,12 +34,6 @@ class MemberIntervals:
                 yield self.of(i, axis)
                 if self._needs_more(name, axis) and member.writes_inside:
                     yield self.of(i, axis, True)
-            if (
-                name in self.group.held
-                and self.group.held[name].ring
-                and member.held_grid != member.needed_grid
-            ):
-                yield self.fresh_lines(i)
 
     def _works_on_boxes(self, name: str) -> bool:
         """Whether a host operator finds all that it reads and writes in the tile buffer."""
@@ -49,24 +42,14 @@ class MemberIntervals:
         inside = not member.writes_outside and member.fused_inputs.issuperset(read)
         return isinstance(layer, HostLayer) and (inside or layer.op == "max_pool")
 
-    def _there(self, name: str, axis: int) -> tuple[tuple[int, int], ...]:
-        """Intervals of a member's output that its readers find, in held rows with the padding around."""
-        member = self.group.members[name]
-        grid = member.held_grid if name in self.group.held else member.needed_grid
-        return grid[axis]
-
     def _needs_more(self, name: str, axis: int) -> bool:
-        return self._there(name, axis) != self.group.members[name].computed_grid[axis]
+        member = self.group.members[name]
+        return member.needed_grid[axis] != member.computed_grid[axis]
 
     def of(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
         """What a member computes in this tile; `needed`: what is there for its readers."""
         name = self.group.group.layers[member]
-        label = f"m{member}_{TILED[axis].lower()}"
+        grids, label = self.group.members[name], f"m{member}_{TILED[axis].lower()}"
         if needed and self._needs_more(name, axis):
-            return TileIntervals(f"{label}_needed", COUNTERS[axis], self._there(name, axis))
-        return TileIntervals(label, COUNTERS[axis], self.group.members[name].computed_grid[axis])
-
-    def fresh_lines(self, member: int) -> TileIntervals:
-        """What of the held lines no earlier tile has."""
-        held = self.group.members[self.group.group.layers[member]].held_grid
-        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], uncovered(held.P))
+            return TileIntervals(f"{label}_needed", COUNTERS[axis], grids.needed_grid[axis])
+        return TileIntervals(label, COUNTERS[axis], grids.computed_grid[axis])

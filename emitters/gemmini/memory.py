@@ -28,14 +28,8 @@ class Place:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Box:
-    """The tile-buffer box of a fused intermediate: element strides, and rows when they wrap around."""
-
-    strides: tuple[int, int, int]
-    """Of N, P, Q."""
-    ring: int
-    """Row y is at y % ring; 0: rows count from the box's first."""
+BoxStrides = tuple[int, int, int]
+"""Elements from one image, row and column to the next in the tile-buffer box of a fused intermediate."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from fadiff.costmodel.group.fusion import stored_as
 from fadiff.costmodel.group.host_work import host_work
-from fadiff.costmodel.group.local_tensors import channels_out
 from fadiff.costmodel.group.row_operators import runs_on_core, source
 from fadiff.costmodel.schedule.document import StateRecord
 from fadiff.costmodel.schedule.schedule import Schedule
@@ -36,7 +35,6 @@ def memory_map(plan: FirmwarePlan) -> MemoryMap:
     activations = sorted(
         {name for name in memory.tensors if name in graph.tensors and graph.tensors[name].data is None}
         | set(memory.boxes)
-        | {o for group in plan.groups for name in group.held for o in graph.by_name[name].outputs}
     )
     symbols = {
         "arena": SymbolRecord(name=f"{owner}_arena", bytes=memory.arena.nbytes),
@@ -101,8 +99,6 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     member = group.members[layer.name]
     if not member.writes_inside:
         return {}
-    if layer.name in group.held:
-        return _held_tiles(plan, layer, group)
     graph = plan.schedule.graph
     place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
     tile = group.group.tile
@@ -120,55 +116,22 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
             some = {"groups": (part, part + 1)}
         elif tile.G is not None:
             some = {"groups": groups}
-        while p < p_end and n < n_end and q < q_end:
-            row, rows = p - corner[1], p_end - p
-            if box.ring:
-                row = p % box.ring
-                rows = min(rows, box.ring - row)
-            at = (n - corner[0], row, q - corner[2])
-            offset = sum(a * s for a, s in zip(at, box.strides, strict=True))
-            tiles.append(
-                Tile(
-                    visit=visit,
-                    origin=(n, p, q),
-                    shape=(n_end - n, rows, q_end - q, box.strides[2]),
-                    symbol="tile_buffer",
-                    offset=first + e * offset,
-                    strides=(*box.strides, 1),
-                    **some,
-                )
-            )
-            p += rows
-    return {**_image(graph, layer, group), "tiles": tuple(tiles)}
-
-
-def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
-    """Boxes of a tensor that stays in local memory: `offset` and strides are rows."""
-    assert isinstance(layer, TensorCoreLayer)
-    member, held = group.members[layer.name], group.held[layer.name]
-    channels = channels_out(layer)
-    _, h, w = held.box
-    tiles: list[Tile] = []
-    grids = (member.computed_grid, member.held_grid)
-    for visit, (computed, kept) in enumerate(zip(*(combinations(*g) for g in grids), strict=True)):
-        *_, (n, n_end), (p, p_end), (q, q_end) = computed
-        if n >= n_end or q >= q_end:
+        if p >= p_end or n >= n_end or q >= q_end:
             continue
-        for y in range(p, p_end):
-            line = y % h if held.ring else y - kept[3][0]
-            tiles.append(
-                Tile(
-                    visit=visit,
-                    origin=(n, y, q),
-                    shape=(n_end - n, 1, q_end - q, channels),
-                    symbol="accumulator" if held.path == "acc" else "scratchpad",
-                    offset=held.row + ((n - kept[2][0]) * h + line) * w + q - kept[4][0],
-                    strides=(h * w, w, 1, held.block_rows),
-                    scale=layer.scale,
-                    activation=layer.activation,
-                )
+        at = (n - corner[0], p - corner[1], q - corner[2])
+        offset = sum(a * s for a, s in zip(at, box, strict=True))
+        tiles.append(
+            Tile(
+                visit=visit,
+                origin=(n, p, q),
+                shape=(n_end - n, p_end - p, q_end - q, box[2]),
+                symbol="tile_buffer",
+                offset=first + e * offset,
+                strides=(*box, 1),
+                **some,
             )
-    return {**_image(plan.schedule.graph, layer, group), "tiles": tuple(tiles)}
+        )
+    return {**_image(graph, layer, group), "tiles": tuple(tiles)}
 
 
 def _image(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, tuple[int, ...]]:
@@ -214,7 +177,7 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[Region]
     stored = stored_as(group.members, layer.name)
     output = plan.schedule.graph.by_name[stored.name].outputs[0]
     stores = []
-    if group.in_tile_buffer(stored.name):
+    if stored.writes_inside:
         stores.append(_region(output, "O", memory.boxes[output]))
     if stored.writes_outside:
         stores.append(_region(output, "O", memory.tensors[output]))
@@ -225,9 +188,10 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[Region]
             return []
         first, second = layer.inputs
         return [_region(first, "I", source(first)), _region(second, "I2", source(second)), *stores]
-    regions = [_region(layer.weight.tensor, "W", memory.weight_place(layer))]
-    if plan.layers[layer.name].local.held_input is None:
-        regions.insert(0, _region(layer.input.tensor, "I", source(layer.input.tensor)))
+    regions = [
+        _region(layer.input.tensor, "I", source(layer.input.tensor)),
+        _region(layer.weight.tensor, "W", memory.weight_place(layer)),
+    ]
     if layer.bias is not None:
         regions.append(_region(layer.bias, "bias", memory.tensors[layer.bias]))
     regions += stores

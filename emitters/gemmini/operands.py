@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer, View
-from fadiff.costmodel.group.local_tensors import Held
 from fadiff.costmodel.group.tile_buffer import box_channels
 from fadiff.emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.formula import float_literal
-from fadiff.emitters.gemmini.memory import Box, Memory, Place
+from fadiff.emitters.gemmini.memory import BoxStrides, Memory, Place
 from fadiff.emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
 from fadiff.emitters.gemmini.plan import GroupPlan, LayerPlan
 from fadiff.emitters.gemmini.printer import CPrinter
@@ -27,12 +26,12 @@ def pointer(place: Place, tensor: Tensor) -> str:
     return f"{macro}({C_TYPES[tensor.dtype]}, {place.offset})"
 
 
-def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
+def box_of(graph: Graph, group: GroupPlan, producer: str) -> BoxStrides:
     """Layout of the output of `producer` in the tile buffer."""
     member = group.members[producer]
     channels = box_channels(graph, member)
     _, p, q = group.box_extents(producer)
-    return Box((p * q * channels, q * channels, channels), p if group.group.halo == "retain" else 0)
+    return p * q * channels, q * channels, channels
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,13 @@ class OperandPrinter:
     memory: Memory
     plan: LayerPlan
     element_bytes: int
-    input_box: Box | None
+    input_box: BoxStrides | None
     destinations: Destinations
     stores_sums: bool
 
     def print(self) -> None:
         """All declarations."""
-        if self.plan.local.held_input is None:
-            self._image()
+        self._image()
         self._weights()
         layer = self.plan.form.layer
         if layer.bias is not None:
@@ -67,62 +65,44 @@ class OperandPrinter:
             self.c.line(
                 f"const pool_t pool = {{{pool.kernel}, {pool.stride}, {pool.pads[0]}, {pool.pads[1]}}};"
             )
-        held = self.plan.local.held_output
-        if held is not None:
-            if held.path == "spad":
-                self._held(held)
-        elif (box := self.destinations.box) is None:
+        if (box := self.destinations.box) is None:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
             if layer.row_scale is not None:
                 self._scales(layer.row_scale)
         else:
-            n, p, q = box.strides
-            first = f"region->out_n * {n}"
-            first += "" if box.ring else f" + region->out_p * {p} + region->out_q * {q}"
-            self._output("output", "result", [n, p, q], box.ring, first)
+            n, p, q = box
+            first = f"region->out_n * {n} + region->out_p * {p} + region->out_q * {q}"
+            self._output("output", "result", [n, p, q], first)
         if self.destinations.whole:
             self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()
 
-    def _held(self, held: Held) -> None:
-        layer = self.plan.form.layer
-        with self.c.initialiser("const held_t held_output"):
-            held_fields(self.c, held, ("region->out_n", "region->out_p", "region->out_q"))
-            self.c.line(
-                f".activation = {ACTIVATIONS[layer.activation]}, .scale = {float_literal(layer.scale)},"
-            )
-
     def _image(self) -> None:
-        form, ring = self.plan.form, 0
+        form = self.plan.form
         data, first, (_, n, h, w) = f"input{_plus(form.input_offset)}", "", form.input_strides
         if self.input_box is not None:
-            n, h, w = self.input_box.strides
-            ring = self.input_box.ring
-            y = "" if ring else f" + (region->in_y{_minus(form.first[0])}) * {h}"
+            n, h, w = self.input_box
+            y, x = (f"(region->in_{d}{_minus(at)})" for d, at in zip("yx", form.first, strict=True))
             data = "input"
-            first = f" .first = region->in_n * {n}{y} + (region->in_x{_minus(form.first[1])}) * {w},"
-            h, w = (h if ring else h * form.skip[0]), w * form.skip[1]
+            first = f" .first = region->in_n * {n} + {y} * {h} + {x} * {w},"
+            h, w = h * form.skip[0], w * form.skip[1]
         with self.c.initialiser("const image_t image"):
             self.c.line(f".data = {data},{first}")
             self.c.line(f".stride_n = {n}, .stride_y = {h}, .stride_x = {w},")
-            self.c.line(f".height = {form.y.size}, .width = {form.x.size},{_ring(ring)}")
-            if ring:
-                self.c.line(f".ring_step = {form.skip[0]}, .ring_first = {form.first[0]},")
+            self.c.line(f".height = {form.y.size}, .width = {form.x.size},")
             self.c.line(f".block = {form.depth}, .repeats = {form.repeats},")
 
     def _weights(self) -> None:
         with self.c.initialiser("const weights_t weights"):
             print_weights(self.c, self.plan.form, self.memory, self.element_bytes)
 
-    def _output(self, name: str, data: str, strides: Sequence[int], ring: int = 0, first: str = "") -> None:
+    def _output(self, name: str, data: str, strides: Sequence[int], first: str = "") -> None:
         form = self.plan.form
         n, p, q = strides
         with self.c.initialiser(f"const output_t {name}"):
             self.c.line(f".data = (uintptr_t)({data}),{f' .first = {first},' if first else ''}")
             size = "acc_t" if self.stores_sums else "elem_t"
-            self.c.line(
-                f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof({size}),{_ring(ring)}"
-            )
+            self.c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof({size}),")
             activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
             self.c.line(f".block = {form.columns}, .activation = {activation}, .scale = {scale},")
 
@@ -164,22 +144,9 @@ def weight_source(layer: TensorCoreLayer, memory: Memory, element_bytes: int) ->
     return f"stationary{_plus(layer.weight.offset)}"
 
 
-def held_fields(c: CPrinter, held: Held, corner: tuple[str, str, str]) -> None:
-    """Initialisers of a held_t; `corner` is the pixel that its first row holds."""
-    _, h, w = held.box
-    y = "0" if held.ring else corner[1]
-    c.line(f".row = {held.row}, .n = {corner[0]}, .y = {y}, .x = {corner[2]},")
-    c.line(f".lines = {h}, .line_rows = {w}, .block_rows = {held.block_rows}, .blocks = {held.blocks},")
-    c.line(f".ring = {h if held.ring else 0},")
-
-
 def _plus(offset: int) -> str:
     return f" + {offset}" if offset else ""
 
 
 def _minus(offset: int) -> str:
     return f" - {offset}" if offset else ""
-
-
-def _ring(rows: int) -> str:
-    return f" .ring = {rows}," if rows else ""

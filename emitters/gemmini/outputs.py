@@ -11,7 +11,7 @@ from fadiff.costmodel.group.pooling import Pool
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
 from fadiff.emitters.gemmini.form import PIXELS, Form
 from fadiff.emitters.gemmini.local_memory import LocalMemory
-from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.memory import BoxStrides
 from fadiff.emitters.gemmini.nest import Loop, Nest
 from fadiff.emitters.gemmini.next_tile import products_of
 from fadiff.emitters.gemmini.positions import Positions
@@ -57,15 +57,11 @@ def psum_of(form: Form, nest: Nest) -> Psum | None:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Where a finished tile goes: to memory or the tile buffer, to held rows, nowhere (read in place)."""
+    """Where a finished tile goes: to `output`, in memory or the tile buffer, and more."""
 
-    output: bool = True
-    """`output`: the result in memory or the tile buffer."""
-    held: bool = False
-    """`held_output`: rows of the scratchpad that later members of the group read."""
     whole: bool = False
     """`whole_output`: to memory as well, each element once."""
-    box: Box | None = None
+    box: BoxStrides | None = None
     """Of `output` in the tile buffer, where the channels of all groups of a pixel are together."""
     pool: Pool | None = None
     """`pool`: the results are pooled on their way."""
@@ -84,9 +80,7 @@ class OutputPrinter:
         to = destinations
         self.row_scale, self.by_channel = self.form.layer.row_scale, self.form.layer.channel_scale is not None
         own_scales = self.row_scale is not None or self.by_channel
-        self.stores_later = (
-            len(local.output) > 1 and self.psum is None and to.output and not (to.pool or own_scales)
-        )
+        self.stores_later = len(local.output) > 1 and self.psum is None and not (to.pool or own_scales)
         """A tile goes to `output` during the products of the next one, a few moves before each."""
 
     def declare(self) -> None:
@@ -151,20 +145,15 @@ class OutputPrinter:
         pixels = self.at.output_pixels()
         group_stride = self.form.output_strides[0]
         box = [*pixels, self.at.output_channel(group_stride), channels]
-        if self.destinations.output:
-            boxed = self.destinations.box is not None
-            channel = self.at.output_channel(self.form.dims.K if boxed else group_stride, boxed=boxed)
-            tile = ("&output", "false", "output_row", *pixels, channel, channels)
-            if self.stores_later:
-                self.rest()
-                products = products_of(self.form, self.nest, self.nest.fetch_position("O", "L1"))
-                self.c.call("last_output = tile_of", *tile, products)
-            else:
-                self.c.call("move_outputs", *tile)
-        if self.destinations.held:
-            self.c.call(
-                "hold_tile", "&held_output", "output_row", *pixels, self.at.output_channel(0), channels
-            )
+        boxed = self.destinations.box is not None
+        channel = self.at.output_channel(self.form.dims.K if boxed else group_stride, boxed=boxed)
+        tile = ("&output", "false", "output_row", *pixels, channel, channels)
+        if self.stores_later:
+            self.rest()
+            products = products_of(self.form, self.nest, self.nest.fetch_position("O", "L1"))
+            self.c.call("last_output = tile_of", *tile, products)
+        else:
+            self.c.call("move_outputs", *tile)
         if self.destinations.whole:
             self.c.call(
                 "store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box

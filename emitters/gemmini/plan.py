@@ -11,7 +11,6 @@ from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.copies import MovedRows, copied_rows
 from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, plan_group
 from fadiff.costmodel.group.issue import loop_settings
-from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.group.pipeline import parts, places, rounds
 from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
@@ -52,8 +51,6 @@ class GroupPlan:
 
     group: FusionGroup
     members: MappingABC[str, Member]
-    held: MappingABC[str, Held]
-    """Rows of the members' outputs that stay in local memory."""
     places: MappingABC[str, int]
     """Of the boxes that the members write, in turn for one group tile after the other."""
     parts: MappingABC[str, int]
@@ -75,10 +72,6 @@ class GroupPlan:
         """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
         *_, n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
         return n, p, q
-
-    def in_tile_buffer(self, name: str) -> bool:
-        """Whether later members read the output of member `name` in the tile buffer."""
-        return self.members[name].writes_inside and name not in self.held
 
 
 @dataclass(frozen=True)
@@ -158,34 +151,21 @@ def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict
     members = plan_group(graph, group)
     layers = [graph.by_name[name] for name in group.layers]
     shaped = {
-        layer.name: _shape(
-            layer,
-            schedule.mappings[layer.name],
-            members[layer.name],
-            input_path(graph, group, layer) != "tile-buffer",
-        )
+        layer.name: _shape(layer, schedule.mappings[layer.name], members[layer.name])
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
     residents = _place_residents(group, shaped, target.scratchpad_rows)
     stay = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
-    held = held_tensors(graph, group, members, target, stay)
     settings = {s.layer.name: s for s in loop_settings(schedule, group, members)}
     plans = {}
-    for at, name in enumerate(group.layers):
-        if name not in shaped:
-            continue
-        form, nest, varies = shaped[name]
-        producer = graph.producers(form.layer.input.tensor)
+    for name, (form, nest, varies) in shaped.items():
         local = plan_local_memory(
             form,
             nest,
             target,
-            scratchpad=max(stay, reserved_rows(held, at, "spad")),
-            accumulator=reserved_rows(held, at, "acc"),
+            scratchpad=stay,
             resident=residents.get(name),
-            held_input=held.get(producer[0].name) if producer else None,
-            held_output=held.get(name),
             pools=members[name].pooled_by is not None,
         )
         plans[name] = LayerPlan(
@@ -202,15 +182,15 @@ def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict
         for turn in turns
         for name, count in parts(graph, members, schedule.mappings, turn).items()
     }
-    return GroupPlan(group, members, held, places(graph, group, members), counts), plans
+    return GroupPlan(group, members, places(graph, group, members), counts), plans
 
 
 _Shaped = tuple[Form, Nest, dict[Dim, bool]]
 
 
-def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member, holds_input: bool) -> _Shaped:
+def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member) -> _Shaped:
     """Form and nest of one member, and which of its extents vary between group tiles."""
-    form = form_of(layer, mapping, holds_input=holds_input)
+    form = form_of(layer, mapping)
     computed = member.computed
     full = layer.dims.replace({d: max(extents(axis)) for d, axis in zip(TILED, computed, strict=True)})
     bounds: dict[Dim, Expr] = dict(full.as_dict())

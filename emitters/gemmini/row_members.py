@@ -44,14 +44,14 @@ class RowPrinter:
         self.c, self.graph, self.memory, self.layer = c, graph, memory, layer
         self.channels, self.pixel = channels, pixel
 
-    def print(self, image: Expr, lines: Interval, columns: Interval, *, adjoin: bool) -> None:
-        """Some columns of some lines of an image; `adjoin`: a line does not begin anew in a ring.
+    def print(self, image: Expr, lines: Interval, columns: Interval) -> None:
+        """Some columns of some lines of an image.
 
         In one call where that can be: beginning one takes a Rocket core 200 to 300 cycles (RTL).
         """
         axes = self._axes(lines, columns)
         in_order = isinstance(self.layer.operator, StridedOperator) or (not axes[1:] and self._adjoin(axes))
-        if adjoin and in_order and mask_rows(self.layer) <= 1:
+        if in_order and mask_rows(self.layer) <= 1:
             self._run(axes, (lines.start, columns.start))
             return
         with self.c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fadiff.converter.ir.loops import DIMS, Dim
-from fadiff.costmodel.group.local_tensors import Held
 from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul
 from fadiff.emitters.gemmini.form import PIXELS
 from fadiff.emitters.gemmini.input_loads import InputPrinter
@@ -19,7 +18,7 @@ class LayerPrinter:
     """Prints one nest.
 
     The surrounding function must declare `weights` and `image`, `output` (and `bias`, `psum`,
-    `held_output`, `whole_output`, `pool`) where used as the primitives expect them, and have configured the
+    `whole_output`, `pool`) where used as the primitives expect them, and have configured the
     array.
     """
 
@@ -43,8 +42,6 @@ class LayerPrinter:
 
     def print(self) -> None:
         """The whole nest."""
-        if self.local.held_input is not None:
-            self._held_input_row(self.local.held_input)
         for name, places in (
             ("input", self.local.input),
             ("weight", self.local.weight),
@@ -73,7 +70,7 @@ class LayerPrinter:
         if output_here:  # first, because loads are served in order and products wait for it
             self._flip("output", self.local.output)
             self.outputs.begin()
-        if depth == self.nest.fetch_position("I", "L2") and self.local.held_input is None:
+        if depth == self.nest.fetch_position("I", "L2"):
             self._flip("input", self.local.input)
             self.inputs.load_tile()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
@@ -98,28 +95,13 @@ class LayerPrinter:
         if len(places) > 1:
             self.c.line(f"{name}_row = {sum(places)} - {name}_row;")
 
-    # Inputs
-
-    def _held_input_row(self, held: Held) -> None:
-        """Row of image pixel (0, 0, 0), or where it would be; of a ring: as if each line were the first."""
-        _, h, w = held.box
-        corner = ["region->in_n * " + str(h * w), "region->in_x"]
-        if not held.ring:
-            corner.insert(1, f"region->in_y * {w}")
-        self.c.line(f"const int32_t input_row = {held.row} - ({' + '.join(corner)});")
-
     # Products
 
     def _compute(self) -> None:
-        form, held = self.form, self.local.held_input
         p1, q1 = self.at.extent("L1", "P"), self.at.extent("L1", "Q")
-        if held is None:
-            h, w = self.at.box()
-        else:
-            _, h, w = held.box
-        space = "OVERWRITE" if held is not None and held.path == "acc" else "0"
-        rows = (mul(h, w), mul(w, form.y.stride), form.x.stride, mul(p1, q1), q1)
-        self.c.line(f"const stream_t stream = {{{', '.join(bare(e) for e in rows)}, {space}}};")
+        h, w = self.at.box()
+        rows = (mul(h, w), mul(w, self.form.y.stride), self.form.x.stride, mul(p1, q1), q1)
+        self.c.line(f"const stream_t stream = {{{', '.join(bare(e) for e in rows)}}};")
         self._blocks(self.nest.inner)
 
     def _blocks(self, loops: tuple[Loop, ...]) -> None:
@@ -133,7 +115,7 @@ class LayerPrinter:
             self._blocks(loops[1:])
 
     def _multiply(self) -> None:
-        form, held = self.form, self.local.held_input
+        form = self.form
         size: dict[Dim, Expr] = {d: self.at.extent("L0", d) for d in DIMS}
         fresh = " && ".join(f"{loop.variable} == 0" for loop in self.nest.same_weights()) or "true"
         accumulate = "true"
@@ -148,15 +130,7 @@ class LayerPrinter:
         self.weights.load_share()
         operands = (self._weight_row(), fresh, self._output_row(), accumulate)
         extents = (size["N"], size["P"], size["Q"], depth, size[form.output_channel])
-        if held is None:
-            self.c.call("multiply", "&stream", self._input_row(), *operands, *extents)
-        elif held.ring:
-            _, height, width = held.box
-            y, _ = self.at.input_pixel("L0")
-            ring = (height, add(y, height), form.y.stride, width)
-            self.c.call("multiply_ring", "&stream", *ring, self._held_row(held), *operands, *extents)
-        else:
-            self.c.call("multiply", "&stream", self._held_row(held), *operands, *extents)
+        self.c.call("multiply", "&stream", self._input_row(), *operands, *extents)
 
     def _input_row(self) -> Expr:
         """First row of the array block in the input tile."""
@@ -170,16 +144,6 @@ class LayerPrinter:
             mul(add(mul(at("N"), h), y), w),
             x,
         )
-
-    def _held_row(self, held: Held) -> Expr:
-        """First row of the array block in a held image; of a ring: without its line."""
-        _, h, w = held.box
-        y, x = self.at.input_pixel("L0")
-        block = div(self.at.start("L0", self.form.input_channel), self.form.depth)
-        lines = mul(self.at.start("L0", "N"), h)
-        if not held.ring:
-            lines = add(lines, y)
-        return add("input_row", mul(block, held.block_rows), mul(lines, w), x)
 
     def _weight_row(self) -> Expr:
         """First row of the array block in the weight tile, or in all weights where they are resident."""

@@ -109,8 +109,7 @@ def local_memories(document: ScheduleDocument, schedule: Schedule) -> list[tuple
             twice = space.tiles.weights_twice and not space.room.is_resident
             weights = ("l1", _twice("weights", twice), space.weights)
             spad.append(Use(at, (inputs, weights, ("tb", "held for other layers", space.room.reserved))))
-            held = ("tb", "held for other layers", space.room.reserved_accumulator)
-            acc.append(Use(at, (("mac", "sums", space.tiles.outputs), held)))
+            acc.append(Use(at, (("mac", "sums", space.tiles.outputs),)))
     names = [layer.name for layer in document.layers]
     return [
         ("Scratchpad", _use_picture("scratchpad", names, spad, target.scratchpad_rows)),

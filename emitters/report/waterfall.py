@@ -67,7 +67,7 @@ def _without_residents(schedule: Schedule) -> int | None:
         return None
     groups = tuple(replace(group, resident_tensors=frozenset()) for group in schedule.groups)
     try:
-        cost = evaluate(replace(schedule, groups=groups))
+        cost = evaluate(replace(schedule, groups=groups, additions={}))  # which may need whole sums
     except ScheduleError:
         return None
     return sum(sum(moved) for layer in cost.layers for moved in layer.bytes_in("dram").values())

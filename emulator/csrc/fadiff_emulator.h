@@ -104,8 +104,6 @@ void fadiff_core_stored(const void *start, size_t bytes);
 fadiff_counts fadiff_get_counts(void);
 /* How often the instruction ran, unrolled ones included. */
 uint64_t fadiff_executed(uint32_t funct);
-/* Copies `count` rows of local memory, DIM elements (accumulator: words) each.  Returns -1 beyond its end. */
-int fadiff_peek(int accumulator, uint32_t row, uint32_t count, void *rows);
 /* NULL while all is well, else the first error; a machine with an error ignores instructions. */
 const char *fadiff_error(void);
 

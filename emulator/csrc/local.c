@@ -174,16 +174,3 @@ void span_free(const Span *span, double cycle) {
     if (row->free < cycle) row->free = cycle;
   }
 }
-
-int fadiff_peek(int accumulator, uint32_t row, uint32_t count, void *rows) {
-  const Memory *memory = accumulator ? &machine.acc : &machine.spad;
-  if (row >= memory->count || count > memory->count - row) return -1;
-  const size_t bytes = (size_t)machine.config.dim * (accumulator ? 4 : element_bytes());
-  const void *first = spad_i8(row);
-  if (accumulator)
-    first = acc_i32(row);
-  else if (machine.config.is_float)
-    first = spad_f32(row);
-  memcpy(rows, first, count * bytes);
-  return 0;
-}

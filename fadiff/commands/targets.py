@@ -59,11 +59,10 @@ def list_targets(console: Console, as_json: bool) -> None:
             f"{target.scratchpad_bytes // 1024} KB",
             f"{target.accumulator_bytes // 1024} KB",
             target.element_type,
-            target.fusion_path,
         )
         for target in presets
     )
-    console.table(("name", "array", "scratchpad", "accumulator", "elements", "fusion path"), rows)
+    console.table(("name", "array", "scratchpad", "accumulator", "elements"), rows)
     console.result(f"machines for fadiff map --arch: {', '.join(machine_names())}")
 
 
@@ -265,7 +264,7 @@ def _measured(folder: Path, target: Target) -> tuple[Schedule, Measurement]:
 
 def _summary(target: Target) -> dict[str, object]:
     return target.model_dump(
-        include={"name", "side", "scratchpad_bytes", "accumulator_bytes", "element_type", "fusion_path"}
+        include={"name", "side", "scratchpad_bytes", "accumulator_bytes", "element_type"}
     )
 
 

@@ -26,7 +26,7 @@ class Hardware(Prices):
         self.tile_buffer_bytes = size("tile_buffer_bytes", base.tile_buffer_bytes)
         self.element_bytes = base.element_bytes
         self.accumulator_bytes_per_word = base.accumulator_bytes_per_word
-        self.fusion_path, self.epa, self.energy = base.fusion_path, base.epa, base.energy
+        self.epa, self.energy = base.epa, base.energy
         shared: Any = SimpleNamespace(**dict(base.bandwidth))
         shared.dram_bytes = size("bandwidth.dram_bytes", base.bandwidth.dram_bytes)
         self.bandwidth = shared

@@ -63,7 +63,7 @@ def _may_come_apart(
 
     Not where weights stay: a layer by itself keeps none.
     """
-    if group.in_scratchpad or group.in_accumulator or group.resident_weights:
+    if group.resident_weights:
         return False
     hands_over = any(member.writes_inside and member.writes_outside for member in plan.values())
     stay = not hands_over and not any(obstacle_to_staying(graph, tensor) for tensor in between)

@@ -432,7 +432,7 @@ class GroupSolver:
         return sum(
             box_bytes(self.graph, member, self.rules.target)
             for member in plan.values()
-            if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
+            if member.writes_inside and not member.in_place
         )
 
     def _floor(self, residents: _Residents) -> tuple[float, float]:

@@ -33,7 +33,7 @@ def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
     covering, split = _pixels(pixels_only(space))
     blocks = [_combine(space, covering, True)]
-    if split is not None and not space.output_is_in_place:
+    if split is not None:
         blocks.append(_combine(space, split, False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     return Points(space, tile, np.arange(len(STATIONARY))[:, None])

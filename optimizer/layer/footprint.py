@@ -26,7 +26,7 @@ class Footprint:
         room = space.scratchpad_limit - space.reserved
         fits = weights + (0 if space.holds_input else used.inputs) <= room
         taps = self.columns.rows[S]
-        if space.rules.counting.in_rows and not space.holds_input and np.max(taps, initial=1) > 1:
+        if space.rules.counting.in_rows and np.max(taps, initial=1) > 1:
             inputs, twice = used.inputs // (1 + used.inputs_twice), used.inputs_twice
             fits &= (taps == 1) | packed_inputs_fit(
                 inputs, twice, weights, room, space.scratchpad_limit, taps
@@ -35,7 +35,4 @@ class Footprint:
 
     def accumulator_need(self) -> Ints:
         """Rows (profile dosa: words of the fullest column) of O tiles, twice where there are several."""
-        need = self.used.outputs
-        if self.space.output_is_in_place:  # the rows are reserved already, for one tile
-            need = np.where(self.used.outputs_twice, self.space.accumulator_limit(False) + 1, 0)
-        return np.broadcast_to(need, self.columns.shape)
+        return np.broadcast_to(self.used.outputs, self.columns.shape)

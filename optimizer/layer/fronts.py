@@ -19,7 +19,7 @@ from fadiff.optimizer.layer.loop_space import LoopSite
 from fadiff.optimizer.layer.pricing import price, price_columns
 from fadiff.optimizer.layer.row_tiles import row_mappings
 from fadiff.optimizer.layer.solved import SolvedLayers
-from fadiff.optimizer.layer.space import Bools, LayerSpace
+from fadiff.optimizer.layer.space import LayerSpace
 from fadiff.optimizer.layer.undominated import best_at_some_prices
 
 Floats = NDArray[np.float64]
@@ -131,8 +131,6 @@ def _allowed(space: LayerSpace) -> tuple[Points, ColumnCosts]:
     points = enumerate_space(space)
     costs = price(points)
     fine = space.fills_resident_rows(points.tile["C"], points.tile["k"])
-    if space.rules.counting.in_rows:
-        fine = fine & _whole_rows(space, points)
     fine = points.every(fine)
     if space.must_finish:
         fine = fine & ~costs.spills
@@ -171,18 +169,3 @@ def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDAr
         latencies.append(latencies[-1] + float(latency[j + 1] - latency[j]))
         choices.append(at.copy())
     return np.array(energies), np.array(latencies), np.stack(choices)
-
-
-def _whole_rows(space: LayerSpace, points: Points) -> Bools:
-    """Tiles whose blocks fill the rows of operands in local memory (fadiff.costmodel.group.local_tensors)."""
-    dims, side = space.shape.dims, space.side
-    fine = np.ones(len(points.tile["K"]), dtype=np.bool_)
-    if space.shape.is_depthwise:
-        if space.holds_input or space.holds_output:
-            fine &= space.groups_at_once == min(dims.G, side)
-        return fine
-    if space.holds_input:
-        fine &= space.blocks(points.tile["C"]) == min(dims.C, side)
-    if space.holds_output:
-        fine &= space.blocks(points.tile["k"]) == min(dims.K, side)
-    return fine

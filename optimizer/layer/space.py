@@ -91,17 +91,15 @@ class LayerSpace:
 
     @property
     def holds_input(self) -> bool:
-        """Whether the input is in local memory already (profile dosa: every fused input)."""
+        """Whether the input is in the scratchpad already: in profile dosa every fused one."""
         p = self.placement
-        return p.input_is_fused and not p.is_paper and self.rules.counting.path(p.input_path) != "tile-buffer"
+        return p.input_is_fused and not p.is_paper and not self.rules.counting.has_tile_buffer
 
     @property
     def holds_output(self) -> bool:
-        """Whether the output stays in local memory, hence must be final when it leaves its tile."""
+        """Whether the output stays in the scratchpad, hence must be final when it leaves its tile."""
         p = self.placement
-        return (
-            p.output_is_fused and not p.is_paper and self.rules.counting.path(p.output_path) != "tile-buffer"
-        )
+        return p.output_is_fused and not p.is_paper and not self.rules.counting.has_tile_buffer
 
     @property
     def must_finish(self) -> bool:
@@ -110,11 +108,6 @@ class LayerSpace:
         return self.holds_output or (
             self.rules.counting.moves_accumulator and (pooled or not target.has_full_width_read)
         )
-
-    @property
-    def output_is_in_place(self) -> bool:
-        """Whether the next layer reads the output where the accumulator tile is: there is one tile only."""
-        return self.holds_output and self.rules.counting.path(self.placement.output_path) == "acc"
 
     @cached_property
     def outlines(self) -> dict[str, Outline]:
@@ -176,8 +169,6 @@ class LayerSpace:
             self.rules.counting.in_rows and self.shape.width.dilation > 1
         ):  # a row holds neighbouring pixels only
             return False
-        if self.rules.counting.in_rows and self.holds_input:  # loads pack pixels, copies do not
-            return False
         return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
 
     @cached_property
@@ -194,11 +185,7 @@ class LayerSpace:
         channels at once take more cycles and fewer bytes.  Below a quarter of the columns loading the
         array takes longer than using it, which roofline latency does not see.
         """
-        if self.lanes or not (self.shape.is_depthwise and self.rules.counting.loads_zeros):
-            return (self,)
-        if (
-            self.holds_input or self.holds_output or self.site
-        ):  # rows of local memory hold as many channels as fit
+        if self.lanes or self.site or not (self.shape.is_depthwise and self.rules.counting.loads_zeros):
             return (self,)
         return tuple(replace(self, lanes=g) for g in self.lanes_to_try)
 

@@ -139,7 +139,7 @@ def fusable_edges(network):
 
 
 @st.composite
-def cases(draw, network, halo="recompute", paper=False):
+def cases(draw, network, paper=False):
     """Random strengths of the edges and random tiles, and whether a schedule could look like that.
 
     Half of the cases walk every member's part of a group tile in smaller scratchpad tiles.
@@ -165,9 +165,7 @@ def cases(draw, network, halo="recompute", paper=False):
         layers = tuple(names[node] for node in members[index])
         size = dims_of(network, network.by_name[layers[-1]])
         tile = {d: draw(st.integers(1, size[d])) for d in "NPQ"}
-        if halo == "retain" and len(layers) > 1:
-            tile["Q"] = size.Q
-        group = FusionGroup(layers, GroupTile(**tile) if len(layers) > 1 else None, halo)
+        group = FusionGroup(layers, GroupTile(**tile) if len(layers) > 1 else None)
         try:
             plan = (paper_plan if paper else plan_group)(network, group)
         except ScheduleError:

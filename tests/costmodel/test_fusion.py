@@ -58,13 +58,11 @@ def test_regions_are_what_the_consumer_reads(tile, R, halo):
 @given(
     tile_p=st.integers(1, 8),
     tile_q=st.integers(1, 8),
-    halo=st.sampled_from(["recompute", "retain"]),
     resident=st.sets(st.sampled_from(["a", "b"])),
 )
-def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
+def test_bytes_are_what_the_group_does(tile_p, tile_q, resident):
     network = pair(P=8)
-    tile_q = 8 if halo == "retain" else tile_q
-    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), halo, frozenset(resident))
+    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), resident_weights=frozenset(resident))
     plan = plan_group(network, group)
     mappings = {}
     for name in ("a", "b"):
@@ -190,38 +188,12 @@ def test_intermediates_must_fit_the_tile_buffer():
         Schedule(network, small, mappings, (FusionGroup(("a", "b"), GroupTile(1, 8, 8)),))
 
 
-def on(path, **changes):
-    """gemmini-large with another fusion path."""
-    flags = {"spad": {"use_tl_ext_mem": True}, "acc": {}, "tile-buffer": {}}[path]
-    return LARGE.model_copy(update={"fusion_path": path, **flags, **changes})
-
-
-def fused_pair(target, R=3):
-    """Two tiles of four rows of b, behind a convolution a with the same kernel: y is on the target's path."""
-    network = pair(P=8, R=R)
+def test_price_of_a_fused_tensor():
+    """Two tiles of five rows of 8 x 4 bytes, of which the array takes every element once per tap."""
+    network = pair(P=8)
     a, b = (network.by_name[name].dims for name in ("a", "b"))
-    mappings = {"a": whole_tile(a, P=5 if R == 3 else 4), "b": whole_tile(b, P=4)}
-    field = {"spad": {"in_scratchpad": frozenset("a")}, "acc": {"in_accumulator": frozenset("a")}}
-    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8), **field.get(target.fusion_path, {})),)
-    return evaluate(Schedule(network, target, mappings, groups))
-
-
-@pytest.mark.parametrize(
-    "path, R, stored, loaded",
-    [
-        (
-            "tile-buffer",
-            3,
-            [("tile-buffer", "write", 320)],
-            [("tile-buffer", "read", 320), ("scratchpad", "write", 320)],
-        ),
-        ("spad", 3, [("scratchpad", "write", 320)], []),
-        ("acc", 1, [], []),
-    ],
-)
-def test_price_of_every_fusion_path(path, R, stored, loaded):
-    """Two tiles of five (1x1: four) rows of 8 x 4 bytes; the array takes every element once per tap."""
-    cost = fused_pair(on(path), R)
+    mappings = {"a": whole_tile(a, P=5), "b": whole_tile(b, P=4)}
+    cost = evaluate(Schedule(network, LARGE, mappings, (FusionGroup(("a", "b"), GroupTile(1, 4, 8)),)))
     y = {
         name: [
             (move.memory, move.direction, move.bytes)
@@ -230,47 +202,18 @@ def test_price_of_every_fusion_path(path, R, stored, loaded):
         ]
         for name in ("a", "b")
     }
-    array_reads = [] if path == "acc" else [("scratchpad", "read", 64 * R * R * 4)]
-    assert sorted(y["a"]) == stored
-    assert sorted(y["b"]) == sorted([*loaded, *array_reads])
-    in_place = [
-        move.bytes
-        for tensor, move in cost.by_name["b"].moves
-        if tensor == "y" and move.memory == "accumulator"
-    ]
-    assert in_place == ([64 * R * R * 4 * 4] if path == "acc" else [])
+    assert y["a"] == [("tile-buffer", "write", 320)]
+    array = ("scratchpad", "read", 64 * 9 * 4)
+    assert sorted(y["b"]) == [array, ("scratchpad", "write", 320), ("tile-buffer", "read", 320)]
 
 
-def test_fused_tensors_take_space_where_they_stay():
-    # 6 x 10 pixels of y, padding included, next to a's 36 weight rows and its 7 x 10 input box.
-    fused_pair(on("spad", scratchpad_bytes=32 * 166))
-    with pytest.raises(
-        ScheduleError, match=r"a: scratchpad overflows: W 36 \+ I 70 \+ reserved 60 = 166 of 165 rows"
-    ):
-        fused_pair(on("spad", scratchpad_bytes=32 * 165))
-    # In the accumulator y's 32 rows are a's output tile; b needs 32 more.
-    fused_pair(on("acc", accumulator_bytes=128 * 64), R=1)
-    with pytest.raises(ScheduleError, match=r"b: accumulator overflows: O 32 \+ reserved 32 of 63 rows"):
-        fused_pair(on("acc", accumulator_bytes=128 * 63), R=1)
-
-
-@pytest.mark.parametrize(
-    "path, change, why",
-    [
-        ("spad", {"use_tl_ext_mem": False, "fusion_path": "tile-buffer"}, "cannot copy its output"),
-        ("acc", {"ex_read_from_acc": False, "fusion_path": "tile-buffer"}, "cannot read operands in the acc"),
-        ("acc", {}, "its readers see padding"),
-    ],
-)
-def test_paths_that_a_target_or_a_group_does_not_have(path, change, why):
+def test_no_program_retains_rows():
     network = pair(P=8)
-    mappings = {
-        name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
-    }
-    held = {"in_scratchpad" if path == "spad" else "in_accumulator": frozenset("a")}
-    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8), **held),)
-    with pytest.raises(ScheduleError, match=f"a: .*{why}"):
-        Schedule(network, on(path, **change), mappings, groups)
+    mappings = {name: whole_tile(network.by_name[name].dims, P=4) for name in ("a", "b")}
+    group = FusionGroup(("a", "b"), GroupTile(1, 4, 8), "retain")
+    with pytest.raises(ScheduleError, match="a: its group retains rows of the tile before"):
+        Schedule(network, LARGE, mappings, (group,))
+    Schedule(network, LARGE, mappings, (group,), "dosa")
 
 
 def test_on_chip_copies_are_final():
@@ -288,7 +231,7 @@ def test_on_chip_copies_are_final():
     group = FusionGroup(("a", "b"), GroupTile(1, 4, 8))
     Schedule(network, LARGE, mappings, (group,))
     with pytest.raises(ScheduleError, match="a: its output is fused but leaves the accumulator unfinished"):
-        Schedule(network, on("spad"), mappings, (replace(group, in_scratchpad=frozenset("a")),))
+        Schedule(network, LARGE, mappings, (group,), "dosa")
 
 
 def test_a_product_that_reads_channels_as_images_is_not_fused_with_their_producer():

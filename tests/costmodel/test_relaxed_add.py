@@ -191,15 +191,3 @@ def test_gradients_reach_every_strength(profile):
     loss.sum().backward()
     assert torch.isfinite(sigma.grad).all()
     assert (sigma.grad != 0).all()
-
-
-def test_an_add_of_two_fused_operands_leaves_the_penalties_finite_in_local_memory():
-    network, fused = block(8, 1), ("a", "b", "sum")  # small weights: the operands of the add outweigh them
-    _, mappings = scheduled(network, fused, (8, 8), 8)
-    nodes = nodes_of(network, 8)
-    for path in ("spad", "acc"):
-        target = LARGE.model_copy(update={"fusion_path": path, "use_tl_ext_mem": True})
-        cost = RelaxedModel(nodes, EDGES, target, "hw", dtype=torch.float64)(
-            point_of([mappings[name] for name in NAMES], sigma=strengths(fused))
-        )
-        assert torch.isfinite(cost.penalties["memory"]).all(), path

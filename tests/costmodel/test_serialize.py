@@ -146,17 +146,24 @@ def test_what_an_older_file_says_by_a_model_that_is_gone(document, tmp_path):
         read_document(path)
 
 
-def test_an_older_file_without_weights_that_load_early_is_read(document, tmp_path):
-    """None of its groups names a layer while which they load; one that did is refused."""
+@pytest.mark.parametrize(
+    ("field", "unused", "used"),
+    [("prefetch_during", None, "a"), ("in_scratchpad", [], ["a"]), ("in_accumulator", [], ["a"])],
+)
+def test_older_files_are_read_where_they_do_nothing_that_is_gone(document, tmp_path, field, unused, used):
+    def older(value):
+        return broken(document, tmp_path, lambda c: c["fusion"]["execution"][0].update({field: value}))
 
-    def older(during):
-        return broken(
-            document, tmp_path, lambda c: c["fusion"]["execution"][0].update(prefetch_during=during)
-        )
+    assert read_document(older(unused)) == document
+    with pytest.raises(ScheduleFileError, match=field):
+        read_document(older(used))
 
-    assert read_document(older(None)) == document
-    with pytest.raises(ScheduleFileError, match="prefetch_during"):
-        read_document(older("a"))
+
+def test_an_older_file_that_names_the_path_of_fused_tensors_is_read(document, tmp_path):
+    def with_path(content):
+        content["fusion"]["path"] = content["target"]["fusion_path"] = "tile-buffer"
+
+    assert read_document(broken(document, tmp_path, with_path)) == document
 
 
 def test_layers_that_are_no_graph(document, tmp_path):

@@ -126,7 +126,7 @@ def test_under_the_clock_prices_tell_layers_apart(tmp_path):
 def test_no_field_of_a_target_is_forgotten():
     """A new one has to be named above, so that somebody thinks of whether it decides mappings."""
     priced = {"epa", "core", "engines", "last_level_cache_bytes"}
-    priced |= {"fusion_path", "accumulator_bytes_per_word", "element_type"}
+    priced |= {"accumulator_bytes_per_word", "element_type"}
     tested = {
         "energy",
         "bandwidth",

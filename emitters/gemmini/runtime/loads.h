@@ -13,8 +13,6 @@ typedef struct {
     ptrdiff_t first;    /* elements before those at `data`: a tile buffer holds a part of the image */
     ptrdiff_t stride_n, stride_y, stride_x;
     int32_t height, width; /* pixels outside are padding: zero */
-    int32_t ring;          /* row y is at (y * ring_step + ring_first) % ring; 0: at y */
-    int32_t ring_step, ring_first;
     int32_t block;         /* channels of one pixel in a scratchpad row */
     int32_t repeats;       /* pixels in a scratchpad row (row packing) */
 } image_t;
@@ -38,7 +36,7 @@ static inline image_box_t image_box(
     const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
     const int32_t block_stride = n_count * y_count * x_count;
     ptrdiff_t pitch = image->stride_x;
-    if (inside && image->ring == 0) { /* lines that adjoin in memory go as one */
+    if (inside) { /* lines that adjoin in memory go as one */
         if (x_count == 1) {
             pitch = image->stride_y;
         }
@@ -84,8 +82,7 @@ static inline void load_box(image_box_t *box, int32_t count, int32_t lines)
         const bool zeros = box->l < first || box->l >= last;
         const int32_t stop = box->l < first ? first : box->l < last ? last : box->x_count;
         const int32_t pixels = MIN(DIM, stop - box->l);
-        const int32_t slot = image->ring == 0 ? y : (y * image->ring_step + image->ring_first) % image->ring;
-        const ptrdiff_t from = (box->n + box->i) * image->stride_n + slot * image->stride_y + box->x * image->stride_x
+        const ptrdiff_t from = (box->n + box->i) * image->stride_n + y * image->stride_y + box->x * image->stride_x
                                + box->l * box->pitch + box->c + box->m - image->first;
         gemmini_extended_mvin(
             zeros ? 0 : (uintptr_t)(image->data + from),

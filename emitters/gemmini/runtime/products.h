@@ -8,7 +8,6 @@
 typedef struct {
     int32_t image, line, pixel;
     int32_t out_image, out_line;
-    uint32_t space; /* OVERWRITE: the pixels are in the accumulator */
 } stream_t;
 
 /* Streams n p q pixels through one block of weights.  `fresh`: the weights are not in the array yet. */
@@ -35,8 +34,7 @@ static inline void multiply(
         for (int32_t p = 0; p < p_count; p++) {
             for (int32_t q = 0; q < q_count; q += DIM) {
                 const int32_t rows = MIN(DIM, q_count - q);
-                const uint32_t from
-                    = stream->space | (uint32_t)(input + n * stream->image + p * line + q * stream->pixel);
+                const uint32_t from = (uint32_t)(input + n * stream->image + p * line + q * stream->pixel);
                 const uint32_t to = (accumulate ? ACCUMULATE : OVERWRITE)
                                     | (uint32_t)(output + n * stream->out_image + p * out_line + q);
                 gemmini_extended_preload(stationary, to, columns, depth, columns, rows);
@@ -48,19 +46,6 @@ static inline void multiply(
                 stationary = GARBAGE_ADDR;
             }
         }
-    }
-}
-
-/* The same line by line, on an image of which row y is at y modulo `ring`, `width` scratchpad rows each. */
-static inline void multiply_ring(
-    const stream_t *stream, int32_t ring, int32_t y, int32_t step, int32_t width, int32_t input, int32_t weights,
-    bool fresh, int32_t output, bool accumulate, int32_t n_count, int32_t p_count, int32_t q_count, int32_t depth,
-    int32_t columns)
-{
-    for (int32_t p = 0; p < p_count; p++) {
-        multiply(
-            stream, input + (y + p * step) % ring * width, weights, fresh && p == 0,
-            output + p * stream->out_line, accumulate, n_count, 1, q_count, depth, columns);
     }
 }
 

@@ -13,7 +13,6 @@ typedef struct {
     uintptr_t data;
     ptrdiff_t first; /* elements before those at `data`, as in image_t */
     ptrdiff_t stride_n, stride_p, stride_q;
-    int32_t ring; /* row p is at p % ring; 0: at p */
     int32_t size;
     int32_t block; /* channels in an accumulator row */
     int32_t activation;
@@ -37,21 +36,19 @@ static inline tile_t tile_of(
     int32_t q_count, int32_t k, int32_t k_count, int32_t products)
 {
     ptrdiff_t pitch = output->stride_q;
-    if (output->ring == 0) { /* lines that adjoin in memory go as one */
-        if (q_count == 1) {
-            pitch = output->stride_p;
-        }
-        if (q_count * pitch == output->stride_p) {
-            q_count *= p_count;
-            p_count = 1;
-        }
-        if (p_count == 1 && q_count == 1) {
-            pitch = output->stride_n;
-        }
-        if (p_count == 1 && q_count * pitch == output->stride_n) {
-            q_count *= n_count;
-            n_count = 1;
-        }
+    if (q_count == 1) { /* lines that adjoin in memory go as one */
+        pitch = output->stride_p;
+    }
+    if (q_count * pitch == output->stride_p) {
+        q_count *= p_count;
+        p_count = 1;
+    }
+    if (p_count == 1 && q_count == 1) {
+        pitch = output->stride_n;
+    }
+    if (p_count == 1 && q_count * pitch == output->stride_n) {
+        q_count *= n_count;
+        n_count = 1;
     }
     const int32_t blocks = (k_count + output->block - 1) / output->block;
     const int32_t moves = blocks * n_count * p_count * ((q_count + DIM - 1) / DIM);
@@ -78,9 +75,7 @@ static inline void move_tile(tile_t *tile, int32_t count)
     }
     tile->left -= count;
     for (; count > 0; count--) {
-        const int32_t p = tile->p + tile->j;
-        const int32_t slot = output->ring == 0 ? p : p % output->ring;
-        const ptrdiff_t pixel = (tile->n + tile->i) * output->stride_n + slot * output->stride_p
+        const ptrdiff_t pixel = (tile->n + tile->i) * output->stride_n + (tile->p + tile->j) * output->stride_p
                                 + tile->q * output->stride_q + tile->l * tile->pitch - output->first;
         const uintptr_t place = output->data + (uintptr_t)(pixel + tile->k + tile->m) * (uintptr_t)output->size;
         const int32_t columns = MIN(output->block, tile->k_count - tile->m);
@@ -192,25 +187,24 @@ typedef struct {
 
 /* Stores the largest value of each window p, q over a tile of the image; padding counts as zero.  One
  * instruction takes one image and block, and as many rows of windows as Gemmini's counter of taps holds; where
- * rows of the destination wrap around or are too long, one row. */
+ * rows of the destination are too long, one row. */
 static inline void store_pooled(
     const output_t *output, const pool_t *pool, interval_t p, interval_t q, int32_t row, int32_t n, int32_t n_count,
     int32_t y, int32_t y_count, int32_t x, int32_t x_count, int32_t k, int32_t k_count)
 {
     const ptrdiff_t pitch = output->stride_p / output->stride_q;
     const int32_t taps = (q.end - q.start) * pool->size * pool->size;
-    const int32_t most = output->ring == 0 && pitch <= 255 ? MAX(BANK_NUM * BANK_ROWS, ACC_ROWS) / taps : 1;
+    const int32_t most = pitch <= 255 ? MAX(BANK_NUM * BANK_ROWS, ACC_ROWS) / taps : 1;
     const int32_t left = MAX(pool->left - q.start * pool->stride + x, 0);
     for (int32_t i = p.start; i < p.end; i += most) {
         const int32_t top = i * pool->stride - pool->up - y; /* the first window's first row in the tile */
         const int32_t skip = MAX(top, 0);
-        const int32_t slot = output->ring == 0 ? i : i % output->ring;
         const int32_t rows = MIN(most, p.end - i);
         gemmini_extended2_config_st(
             (uint32_t)(output->stride_q * output->size), output->activation, output->scale, pool->stride, pool->size,
             rows == 1 ? 0 : pitch, rows, q.end - q.start, y_count - skip, x_count, MAX(-top, 0), left);
         for (int32_t j = 0; j < n_count; j++) {
-            const ptrdiff_t line = (n + j) * output->stride_n + slot * output->stride_p + q.start * output->stride_q
+            const ptrdiff_t line = (n + j) * output->stride_n + i * output->stride_p + q.start * output->stride_q
                                    + k - output->first;
             for (int32_t m = 0; m < k_count; m += output->block) {
                 const int32_t plane = row + (m / output->block * n_count + j) * y_count * x_count;

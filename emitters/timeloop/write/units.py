@@ -17,11 +17,9 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.converter.names import free_name
 from fadiff.costmodel.group.fusion import paper_plan, plan_group, stored_as
-from fadiff.costmodel.group.local_tensors import input_path
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import extents
 from fadiff.costmodel.schedule.schedule import Schedule
-from fadiff.costmodel.target.target import FusionPath
 from fadiff.emitters.timeloop.nest import NoTimeloopForm, TimeloopNest, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
@@ -108,7 +106,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             layer.dims.replace({"G": g, "K": k, "N": n, "P": p, "Q": q}) for g, k, n, p, q in sizes
         )
         if layer.input.tensor in member.fused_inputs:
-            inputs_in, why = _fused_level(schedule, input_path(schedule.graph, group, layer))
+            inputs_in, why = _fused_level(schedule)
             notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
         if stored is not member:
             written = schedule.graph.by_name[stored.name].outputs[0]
@@ -116,7 +114,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
                 f"Outputs are max-pooled as they are stored ({stored.name}); here they are counted unpooled"
             )
         if stored.writes_inside:
-            outputs_in, why = _fused_level(schedule, group.path(layer.name))
+            outputs_in, why = _fused_level(schedule)
             also_dram = stored.writes_outside
             where = "written to DRAM as well" if also_dram else "bypassed at DRAM"
             notes.append(f"Outputs go to a fused layer, {why}: {where}")
@@ -124,7 +122,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             notes.append(
                 "Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run"
             )
-    resident_in, where = _fused_level(schedule, "tile-buffer")
+    resident_in, where = _fused_level(schedule)
     if layer.input.tensor in group.resident_tensors:
         inputs_in = resident_in
         notes.append(f"Inputs stay on chip since an earlier layer, {where}: bypassed at DRAM")
@@ -186,12 +184,10 @@ def _equal_blocks(mapping: Mapping, written_as: Mapping) -> Iterator[str]:
             )
 
 
-def _fused_level(schedule: Schedule, path: FusionPath) -> tuple[FusedLevel, str]:
-    """Which level stands for a path, and how to say it."""
-    if schedule.profile == "dosa" or schedule.fusion_model == "paper" or path == "spad":
+def _fused_level(schedule: Schedule) -> tuple[FusedLevel, str]:
+    """Which level fused tensors stay in, and how to say it."""
+    if schedule.counting.copies_into_scratchpad(paper=schedule.fusion_model == "paper"):
         return "Scratchpad", "kept in the scratchpad"
-    if path == "acc":
-        return "Scratchpad", "kept in the accumulator (no Timeloop form: shown as kept in the scratchpad)"
     return "TileBuffer", "kept in the tile buffer"
 
 

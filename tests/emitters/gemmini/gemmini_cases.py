@@ -17,12 +17,11 @@ from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
 from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
-from fadiff.costmodel.group.local_tensors import obstacle
 from fadiff.costmodel.group.pipeline import stages
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import extents
 from fadiff.costmodel.schedule.host_records import operator_of
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.layer import candidates
 from tests.emitters.gemmini.executed import Case
@@ -30,7 +29,6 @@ from tests.emitters.gemmini.nets import Net, Shape
 
 TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024)
 TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
-LOCAL_TARGETS = tuple(target.model_copy(update={"use_tl_ext_mem": True}) for target in TARGETS)
 """With the instructions that keep fused tensors in local memory."""
 
 SETTINGS = settings(
@@ -59,34 +57,18 @@ def random_runs(rng: random.Random, graph: Graph, sizes: Sequence[Shape]) -> lis
         group = FusionGroup((names[start],))
         if stop - start > 1:
             n, p, q, _ = sizes[stop - 1]
-            halo: Halo = rng.choice(["recompute", "retain"])
-            wide = q if halo == "retain" else rng.randint(1, q)
-            tile = GroupTile(rng.randint(1, n), rng.randint(1, p), wide)
-            group = FusionGroup(tuple(names[start:stop]), tile, halo)
+            tile = GroupTile(rng.randint(1, n), rng.randint(1, p), rng.randint(1, q))
+            group = FusionGroup(tuple(names[start:stop]), tile)
         groups.append(group)
     return groups
 
 
-def random_mapping(
-    rng: random.Random,
-    bounds: Dims,
-    layer: TensorCoreLayer,
-    target: Target,
-    *,
-    full_blocks: bool = False,
-    single_output: bool = False,
-) -> Mapping:
-    """Any nesting of ragged tiles, any orders; may overflow the target's memories.
-
-    `full_blocks`: as operands in local memory need them; `single_output`: one accumulator tile.
-    """
+def random_mapping(rng: random.Random, bounds: Dims, layer: TensorCoreLayer, target: Target) -> Mapping:
+    """Any nesting of ragged tiles, any orders; may overflow the target's memories."""
     side, depthwise = target.side, layer.op == "depthwise"
     rows: dict[Dim, int] = {}
     cols: dict[Dim, int] = {}
-    if full_blocks:
-        rows = {} if depthwise else {"C": min(bounds.C, side)}
-        cols = {"G": min(bounds.G, side)} if depthwise else {"K": min(bounds.K, side)}
-    elif depthwise:
+    if depthwise:
         cols["G"] = min(bounds.G, rng.choice([side, rng.randint(1, side)]))
     else:
         cols["K"] = min(bounds.K, rng.choice([side, side, rng.randint(1, side)]))
@@ -107,8 +89,6 @@ def random_mapping(
             l0 = block
         if d == "G" and not depthwise:
             l2 = l1 = 1
-        if single_output and d in ("N", "P", "Q", "K", "G"):
-            l2 = l1 = bounds[d]
         for tile, extent in zip(tiles, (l2, l1, l0), strict=True):
             tile[d] = extent
     orders = [tuple(rng.sample(DIMS, len(DIMS))) for _ in range(4)]
@@ -308,19 +288,16 @@ def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str
 
 def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:
     n, p, q, _ = shape
-    halo = rng.choice(["recompute", "retain"])
     groups = shared_groups(graph, net.names)
     some = rng.choice([None, *candidates.divisors(groups)]) if groups > 1 else None
     channels = shared_channels(graph, net.names)
     part = rng.choice(candidates.divisors(channels)) if channels > 1 and rng.random() < 0.8 else None
-    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q))
-    tile = replace(tile, G=some, K=part)
+    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), rng.randint(1, q), some, part)
     resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
-    group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
+    group = FusionGroup(tuple(net.names), tile, resident_weights=frozenset(resident))
     if len(set(stages(graph, group).values())) > 1 and rng.random() < 0.6:
-        group = replace(
-            group, tile=_along_one_axis(rng, tile, shape, groups, channels), halo="recompute", pipelined=True
-        )
+        along = _along_one_axis(rng, tile, shape, groups, channels)
+        group = replace(group, tile=along, pipelined=True)
     try:
         plan = plan_group(graph, group)
         mappings = {}
@@ -408,63 +385,3 @@ def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: in
         b.layers[i] = replace(layer, scale=float(np.float32(1 / (60 * np.sqrt(depth_of_sum)))))
     net.names += ["l0", "l1", "l2"]
     return b.build((out,)), (1, p, 1, heads * values)
-
-
-def held_case(rng: random.Random) -> Case | None:
-    """A fused chain of which some intermediates stay in scratchpad or accumulator."""
-    target = rng.choice(LOCAL_TARGETS)
-    net = Net(rng)
-    in_accumulator = rng.random() < 0.3
-    shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 12), rng.randint(3, 12), rng.randint(1, 40))
-    x = net.input(shape)
-    sizes = []
-    for i in range(rng.randint(2, 4)):
-        if in_accumulator and i:
-            built = net.conv(x, shape, outputs=rng.randint(1, 40), kernel=(1, 1))
-        else:
-            built = random_conv(rng, net, x, shape)
-        if built is None:
-            return None
-        x, shape = built
-        sizes.append((x, shape))
-    outputs = [x]
-    if rng.random() < 0.3:
-        outputs.append(rng.choice(sizes)[0])
-    graph = net.builder.build(tuple(dict.fromkeys(outputs)))
-    return first_legal(lambda: _random_held(rng, net, graph, shape, target, in_accumulator))
-
-
-def _random_held(
-    rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target, in_accumulator: bool
-) -> Case | None:
-    n, p, q, _ = shape
-    halo = "recompute" if in_accumulator else rng.choice(["recompute", "retain"])
-    divisors = [d for d in range(1, p + 1) if not in_accumulator or p % d == 0]
-    wide = halo == "retain" or in_accumulator
-    tile = GroupTile(
-        n if in_accumulator else rng.randint(1, n), rng.choice(divisors), q if wide else rng.randint(1, q)
-    )
-    resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
-    group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
-    path = "acc" if in_accumulator else "spad"
-    try:
-        plan = plan_group(graph, group)
-        able = [name for name in net.names if not obstacle(graph, group, plan, name, path)]
-        held = frozenset(name for name in able if rng.random() < 0.8) or frozenset(able[:1])
-        if not held:
-            return None
-        readers = {r.name for name in held for r in graph.consumers(graph.by_name[name].outputs[0])}
-        group = replace(group, **{"in_accumulator" if in_accumulator else "in_scratchpad": held})
-        mappings = {}
-        for layer in graph.tensor_core_layers:
-            mappings[layer.name] = random_mapping(
-                rng,
-                largest_region(layer, plan[layer.name]),
-                layer,
-                target,
-                full_blocks=layer.name in held | readers,
-                single_output=in_accumulator and layer.name in held,
-            )
-        return Case(Schedule(graph, target, mappings, (group,)))
-    except (ScheduleError, ValueError):
-        return None

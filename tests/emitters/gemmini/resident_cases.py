@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
 from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError, plan_group
-from fadiff.costmodel.group.local_tensors import obstacle
 from fadiff.costmodel.group.resident_tensors import (
     obstacle_to_staying,
     resident_tensors,
@@ -20,7 +18,7 @@ from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.gemmini_cases import (
-    LOCAL_TARGETS,
+    TARGETS,
     first_legal,
     largest_region,
     random_conv,
@@ -32,7 +30,7 @@ from tests.emitters.gemmini.nets import Net, Shape
 
 def resident_case(rng: random.Random) -> Case | None:
     """Layers of all kinds in random groups, most tensors that can stay staying on chip between them."""
-    target = rng.choice(LOCAL_TARGETS)
+    target = rng.choice(TARGETS)
     net = Net(rng)
     shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 9), rng.randint(3, 9), rng.randint(1, 20))
     values = [(net.input(shape), shape)]
@@ -68,26 +66,21 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], ta
     if not resident_tensors(placed):
         return None
     try:
-        mappings, paths = {}, []
+        mappings = {}
         for group in placed:
             members = plan_group(graph, group)
-            held = {n for n in group.layers if not obstacle(graph, group, members, n, "spad")}
-            held = held if rng.random() < 0.5 else set()
-            readers = {r.name for n in held for r in graph.consumers(graph.by_name[n].outputs[0])}
-            paths.append(replace(group, in_scratchpad=frozenset(held)))
             for layer in graph.tensor_core_layers:
                 if layer.name in group.layers:
                     bounds = largest_region(layer, members[layer.name])
-                    whole = layer.name in held | readers
-                    mappings[layer.name] = random_mapping(rng, bounds, layer, target, full_blocks=whole)
-        return Case(Schedule(graph, target, mappings, tuple(paths)))
+                    mappings[layer.name] = random_mapping(rng, bounds, layer, target)
+        return Case(Schedule(graph, target, mappings, placed))
     except (ScheduleError, ValueError):
         return None
 
 
 def product_case(rng: random.Random) -> Case | None:
     """Scores of queries and keys that three layers compute alone: the stationary operand may stay, too."""
-    target = rng.choice(LOCAL_TARGETS)
+    target = rng.choice(TARGETS)
     net, p, c = Net(rng), rng.randint(1, 20), rng.randint(1, 20)
     shape = (1, p, 1, rng.randint(1, 20))
     x = net.input(shape)

@@ -21,7 +21,6 @@ from tests.emitters.gemmini.gemmini_cases import (
     SETTINGS,
     bmm_case,
     group_case,
-    held_case,
     layer_case,
     rows_case,
 )
@@ -80,7 +79,7 @@ def as_float(case: Case, numbers: np.random.Generator) -> Schedule:
     )
 
 
-@pytest.mark.parametrize("make", [layer_case, bmm_case, group_case, held_case, rows_case, resident_case])
+@pytest.mark.parametrize("make", [layer_case, bmm_case, group_case, rows_case, resident_case])
 @settings(SETTINGS, max_examples=5)
 @given(seed=SEEDS)
 def test_float_schedules(make: Callable[[random.Random], Case | None], seed: int) -> None:

@@ -176,6 +176,3 @@ def test_of_single_instructions_it_is_said_why() -> None:
         "l0": "the core is as fast",
         "l1": "its accumulator tile is not its scratchpad tile",
     }
-    retained = FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), "retain")
-    wraps = "rows of the group's tile buffer wrap around"
-    assert why(replace(schedule, groups=(retained,), mappings=mappings)) == {"l0": wraps, "l1": wraps}

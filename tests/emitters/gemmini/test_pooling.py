@@ -68,11 +68,9 @@ def pooled_case(rng: random.Random) -> Case | None:
 
 def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:
     n, p, q, _ = shape
-    halo = rng.choice(["recompute", "retain"])
-    full = halo == "retain" or len(graph.outputs) > 1
-    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if full else rng.randint(1, q))
+    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if len(graph.outputs) > 1 else rng.randint(1, q))
     resident = frozenset(layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3)
-    group = FusionGroup(tuple(net.names), tile, halo, resident)
+    group = FusionGroup(tuple(net.names), tile, resident_weights=resident)
     try:
         plan = plan_group(graph, group)
         mappings = {

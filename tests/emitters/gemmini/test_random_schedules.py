@@ -18,7 +18,6 @@ from tests.emitters.gemmini.gemmini_cases import (
     bmm_case,
     group_case,
     grouped_case,
-    held_case,
     layer_case,
     rows_case,
     streamed_case,
@@ -51,18 +50,6 @@ def test_fused_groups(seed: int) -> None:
     assume(case is not None)
     assert case is not None
     check(case)
-
-
-@settings(SETTINGS, max_examples=10)
-@given(SEEDS)
-def test_intermediates_in_local_memory(seed: int) -> None:
-    case = held_case(random.Random(seed))
-    assume(case is not None)
-    assert case is not None
-    result = check(case)
-    group = case.schedule.groups[0]
-    copies = result.counts.instructions.get("store_spad", 0)
-    assert bool(copies) == bool(group.in_scratchpad)
 
 
 @settings(SETTINGS, max_examples=8)

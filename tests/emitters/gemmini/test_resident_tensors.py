@@ -23,9 +23,9 @@ from fadiff.emitters.gemmini import emit, plan
 from fadiff.emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, measured
 from tests.emitters.gemmini.gemmini_cases import (
-    LOCAL_TARGETS,
     SEEDS,
     SETTINGS,
+    TARGETS,
     random_mapping,
 )
 from tests.emitters.gemmini.nets import Net
@@ -77,7 +77,7 @@ def residual(target: Target, resident: tuple[str, ...]) -> Schedule:
 
 def test_nothing_of_resident_tensors_goes_to_dram() -> None:
     """Of the activations only the input is read from memory and only the output written."""
-    schedule = residual(LOCAL_TARGETS[1], ("y0", "y1", "y2"))
+    schedule = residual(TARGETS[1], ("y0", "y1", "y2"))
     result = check(Case(schedule))
     moved = {
         (region.tensor, region.read > 0, region.write > 0)
@@ -94,7 +94,7 @@ def test_nothing_of_resident_tensors_goes_to_dram() -> None:
     ids=["the same place", "the end of a tensor that waits"],
 )
 def test_residents_that_overlap_are_caught(overlap: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = residual(LOCAL_TARGETS[1], ("y0", "y1", "y2"))
+    schedule = residual(TARGETS[1], ("y0", "y1", "y2"))
     broken = TileBuffer({}, {name: Span(offset, 1024) for name, offset in overlap.items()}, 4096)
     monkeypatch.setattr(plan, "plan_tile_buffer", lambda *_: broken)
     with pytest.raises((AssertionError, ExecutionError)):  # numbers, or a missing fence
@@ -102,7 +102,7 @@ def test_residents_that_overlap_are_caught(overlap: dict[str, int], monkeypatch:
 
 
 def test_the_schedule_file_keeps_residents() -> None:
-    schedule = residual(LOCAL_TARGETS[1], ("y0", "y2"))
+    schedule = residual(TARGETS[1], ("y0", "y2"))
     document = to_document(schedule, evaluate(schedule), generator="test")
     kept = [run.resident_tensors for run in document.fusion.execution]
     assert kept == [("y0",), ("y0",), ("y0", "y2"), ("y2",)]
@@ -123,7 +123,7 @@ def test_the_schedule_file_keeps_residents() -> None:
 
 
 def test_header_and_memory_map_say_where_residents_are(tmp_path: Path) -> None:
-    schedule = residual(LOCAL_TARGETS[1], ("y0", "y2"))
+    schedule = residual(TARGETS[1], ("y0", "y2"))
     folder = emit(schedule, model_name="net", out_dir=tmp_path / "firmware")
     places = json.loads((folder / "memory_map.json").read_text())["tensors"]
     assert {name for name, place in places.items() if place["symbol"] == "tile_buffer"} == {"y0", "y2"}
@@ -150,6 +150,6 @@ def test_a_pool_in_the_store_path_may_write_a_resident() -> None:
     mappings = {"l0": replace(mapping, tile_l2=tile, tile_l1=tile), "l2": mapping}
     groups = with_resident_tensors(graph, groups, ["y0", "y1"])
     assert [sorted(group.resident_tensors) for group in groups] == [["y1"], ["y1"]]
-    result = check(Case(Schedule(graph, LOCAL_TARGETS[1], mappings, groups)))
+    result = check(Case(Schedule(graph, TARGETS[1], mappings, groups)))
     assert measured(result)["l0", "tile-buffer", "y1", "write"] == 4 * 4 * 16
     assert measured(result)["l2", "tile-buffer", "y1", "read"] == 4 * 4 * 16

@@ -150,7 +150,7 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
             const int32_t p2_count = MIN(2, p3_count - p2);
             output_row = 16 - output_row;
             load_bias(bias, output_row, p2_count * 8, 8, 8);
-            const stream_t stream = {(p3_count + 2) * 10, 10, 1, p2_count * 8, 8, 0};
+            const stream_t stream = {(p3_count + 2) * 10, 10, 1, p2_count * 8, 8};
             for (int32_t r1 = 0; r1 < 3; r1++) {
                 for (int32_t s1 = 0; s1 < 3; s1++) {
                     move_tile(&last_output, moves_due(&last_output.pace));
@@ -213,7 +213,7 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
     for (int32_t p2 = 0; p2 < 4; p2 += 2) {
         output_row = 16 - output_row;
         load_bias(bias, output_row, 16, 8, 8);
-        const stream_t stream = {60, 10, 1, 16, 8, 0};
+        const stream_t stream = {60, 10, 1, 16, 8};
         for (int32_t r1 = 0; r1 < 3; r1++) {
             for (int32_t s1 = 0; s1 < 3; s1++) {
                 move_tile(&last_output, moves_due(&last_output.pace));
@@ -301,7 +301,7 @@ static void layer_l2(const elem_t *input, elem_t *result)
                 next_weights = slice_of(&weights, 32744 - weight_row, 0, 1, 0, 1, 0, 8, k3_next, 8, 1);
             }
         }
-        const stream_t stream = {64, 8, 1, 64, 8, 0};
+        const stream_t stream = {64, 8, 1, 64, 8};
         move_tile(&last_output, moves_due(&last_output.pace));
         load_share(&next_weights);
         multiply(&stream, input_row, weight_row, true, output_row, false, 1, 8, 8, 8, 8);
@@ -385,7 +385,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
                     next_input = image_box(&image, 32 - input_row, 0, 1, p3_next, 4, 0, 8, c3_next, 8, 1);
                 }
             }
-            const stream_t stream = {32, 8, 1, 32, 8, 0};
+            const stream_t stream = {32, 8, 1, 32, 8};
             load_box(&next_input, moves_due(&next_input.pace), INT32_MAX);
             load_share(&next_weights);
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
