@@ -37,6 +37,7 @@ BENCHMARKS = {
     "readme": "the figures of README.md, from the last gallery and the cycles measured on RTL",
     "wild": "every .onnx file of a folder: converted, refused by name, or our fault",
     "optimised_transformers": "six transformers as ONNX Runtime's optimiser leaves them, trained, with data",
+    "quantisers": "our int8 beside ONNX Runtime's, over three draws of calibration data",
     "exporters": "decoders as optimum exports them, trained, over 50 steps of generation",
     "language_models": "TinyLlama and GPT-3 6.7B by their sizes: prompts and steps, cycles, bytes and bound",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
