@@ -131,8 +131,14 @@ class GroupSolver:
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
                 "scratchpad or accumulator than there is"
             )
-        ways = tuple(Way(group, ((name, front),), (i,)) for i in range(len(front)))
-        return GroupHull(front.energy, front.latency, ways)
+        hulls = [summed(group, [(name, front)])]
+        if self.rules.latency == "clock" and space.site and space.site.units:
+            run = replace(group, resident_weights=frozenset((name,)))
+            for pinned in pins({name: (layer, space.bounds)}, self.rules.target.side):
+                if pinned.tiles[name] == PLACES:
+                    beside = space.beside(pinned, run)
+                    hulls.append(summed(run, [(name, self.cache.front(beside))]))
+        return merge(hulls)
 
     def space_alone(self, name: str) -> LayerSpace:
         """Of a layer on the array that is not fused."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fadiff.costmodel.schedule.evaluate import evaluate
@@ -28,3 +30,21 @@ def test_a_group_of_one_tile_without_weights_that_stay_comes_apart() -> None:
     found = optimize(graph, load_target("gemmini-default"), method="exact").schedule
     assert [group.layers for group in found.groups] == [("a", "sum")]
     assert [group.layers for group in taken_apart(found).groups] == [("a",), ("sum",)]
+
+
+def test_a_layer_alone_keeps_two_tiles_of_its_weights() -> None:
+    """Both halves of the scratchpad have one, which no tile of pixels loads again."""
+    net = Net(32, 16)
+    graph = net.build(net.conv("a", net.x, 64, 3))
+    found = optimize(graph, load_target("gemmini-default"), method="exact")
+    [group] = found.schedule.groups
+    assert group.resident_weights == {"a"} and found.bound == "proven"
+    [weights] = [
+        move
+        for cost in found.cost.layers
+        for tensor, move in cost.moves
+        if move.role == "W" and move.memory == "dram"
+    ]
+    assert weights.bytes == 64 * 16 * 9
+    again = replace(found.schedule, groups=(replace(group, resident_weights=frozenset()),))
+    assert evaluate(again).edp_uj_cycles > found.cost.edp_uj_cycles
