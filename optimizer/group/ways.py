@@ -132,7 +132,7 @@ class GroupSolver:
                 "scratchpad or accumulator than there is"
             )
         hulls = [summed(group, [(name, front)])]
-        if self.rules.latency == "clock" and space.site and space.site.units:
+        if self.rules.latency == "clock" and self.rules.keep_weights and space.site and space.site.units:
             run = replace(group, resident_weights=frozenset((name,)))
             for pinned in pins({name: (layer, space.bounds)}, self.rules.target.side):
                 if pinned.tiles[name] == PLACES:
