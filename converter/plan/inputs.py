@@ -67,7 +67,7 @@ def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[
         if not is_byte and (value in but or value in states or not program.is_float(value)):
             continue
         nodes, reader, known = list[Node](), program.sole_consumer(value), UNCHANGED
-        while reader is not None and not set(reader.outputs) & set(but):
+        while reader is not None and ((is_byte and not nodes) or not set(reader.outputs) & set(but)):
             step = _of_node(program, reader)
             following = None if step is None else known.then(step.factor, step.shift, step.axis)
             if following is None or (is_byte and following.functions > _MOST_TABLES):

@@ -93,10 +93,8 @@ def prescribed(
     it becomes has the same.
     """
     writers, readers = {step.output: step for step in steps}, _readers(program, steps)
-    fixed = {
-        *program.common_scales,
-        *(end for state in program.states for end in (state.input, state.output)),
-    }
+    states = {end for state in program.states for end in (state.input, state.output)}
+    fixed = {*program.common_scales, *program.float_inputs, *states}
     found = {value: pair for value, pair in given.items() if value not in fixed}
 
     def is_written(value: str) -> bool:

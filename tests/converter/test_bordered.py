@@ -13,6 +13,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 import fadiff
 from fadiff.converter import convert
 from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.read.interface import InputType
 from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 
 
@@ -71,6 +72,14 @@ def test_the_integers_are_the_quantised_models(name: str, tmp_path: Path) -> Non
     assert not padded
     copied = {layer.inputs[0] for layer in conversion.graph.layers if layer.name.endswith(".inside")}
     assert copied <= {"x"}  # others are written in place
+
+
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+def test_inputs_of_other_types(kind: InputType, tmp_path: Path) -> None:
+    conversion = convert(_as_uint8(tmp_path), input_type=kind)
+    tensor = conversion.graph.tensors[conversion.graph.inputs[0]]
+    assert tensor.dtype == kind
+    assert compare(conversion, np.random.default_rng(0)).lsb_to_quantized <= 1.01
 
 
 @pytest.mark.parametrize("name", MODELS)
