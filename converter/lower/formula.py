@@ -22,6 +22,11 @@ from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.elementwise import FUNCTIONS
 from fadiff.converter.plan.plan import Step, clip_bounds
 
+Operand = str | float
+"""The value itself ("x"), the result of an earlier primitive ("v3" of the fourth), or a constant."""
+Formula = tuple[str, ...]
+"""Primitives in order, as "mul v0 0.5"; the last one is the result.  Booleans are 0 and 1."""
+
 _LOW, _HIGH = -69.0, 88.0
 """Beyond, the result is as good as zero, or the largest number."""
 _SHIFT = 100
@@ -30,6 +35,17 @@ _BITS = (64, 64, 64, 32, 16, 8, 4, 2, 1)
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
 """log 2 in two parts: products with n round only in the second."""
 _COEFFICIENTS = tuple(1 / math.factorial(i) for i in range(7, -1, -1))
+
+
+class _Growing:
+    """A formula that grows."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def op(self, primitive: str, *operands: Operand) -> str:
+        self.steps.append(" ".join((primitive, *map(str, operands))))
+        return f"v{len(self.steps) - 1}"
 
 
 def without_library(formula: Formula) -> Formula:
@@ -48,15 +64,8 @@ def without_library(formula: Formula) -> Formula:
     return tuple(writer.steps)
 
 
-class _PlainWriter:
-    """Grows a formula."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-
-    def op(self, primitive: str, *operands: str | float) -> str:
-        self.steps.append(" ".join((primitive, *map(str, operands))))
-        return f"v{len(self.steps) - 1}"
+class _PlainWriter(_Growing):
+    """Without exponentials."""
 
     def tanh(self, x: str) -> str:
         """1 - 2 / (exp(2 x) + 1)."""
@@ -79,12 +88,6 @@ class _PlainWriter:
                 left = self.op("where", is_set, self.op("sub", left, float(bits)), left)
             value = self.op("where", is_set, self.op("mul", value, 2.0**bits), value)
         return str(value)
-
-
-Operand = str | float
-"""The value itself ("x"), the result of an earlier primitive ("v3" of the fourth), or a constant."""
-Formula = tuple[str, ...]
-"""Primitives in order, as "mul v0 0.5"; the last one is the result.  Booleans are 0 and 1."""
 
 
 def lower_formula(lowering: Lowering, step: Step) -> None:
@@ -121,21 +124,17 @@ def formula_of(program: Program, step: Step) -> Formula:
     return tuple(writer.steps)
 
 
-class _Writer:
-    """Grows a formula."""
+class _Writer(_Growing):
+    """Of the values of a program."""
 
     def __init__(self, program: Program, source: str) -> None:
+        super().__init__()
         self.program = program
         self.values: dict[str, Operand] = {source: "x"}
-        self.steps: list[str] = []
 
     def operand(self, name: str) -> Operand:
         constant = self.program.constant(name)
         return self.values[name] if constant is None else float(np.float32(constant.reshape(-1)[0]))
-
-    def op(self, primitive: str, *operands: Operand) -> str:
-        self.steps.append(" ".join((primitive, *map(str, operands))))
-        return f"v{len(self.steps) - 1}"
 
     def sigmoid(self, x: Operand) -> str:
         return self.op("div", 1.0, self.op("add", 1.0, self.op("exp", self.op("neg", x))))

@@ -113,9 +113,12 @@ CASES = {
     "average pool ceil": _one(
         "AveragePool", IMAGE, kernel_shape=[3, 4], strides=[2, 3], pads=[1, 0, 0, 2], ceil_mode=1, opset=22
     ),
-    "transposed same": _one(
-        "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 4)}, strides=[2, 3], auto_pad="SAME_UPPER"
-    ),
+    **{
+        f"transposed {pad}": _one(
+            "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 4, 5)}, strides=[2, 2], auto_pad=pad
+        )
+        for pad in ("SAME_UPPER", "SAME_LOWER")
+    },
     "transposed to a shape": _one(
         "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 3)}, strides=[2, 2], output_shape=[14, 19]
     ),
@@ -159,6 +162,14 @@ def test_one_operator(case: str, tmp_path: Path) -> None:
     checked = check(CASES[case], tmp_path)
     assert checked.lsb_to_quantized <= 1.01
     assert checked.sqnr_db > 20
+
+
+@pytest.mark.parametrize(("op", "first"), [("Conv", (6, 1)), ("ConvTranspose", (6, 1)), ("Conv", (12, 1))])
+def test_groups_of_one_channel_are_depthwise(op: str, first: tuple[int, int], tmp_path: Path) -> None:
+    """But not where a channel gives several."""
+    model = _one(op, (1, 6, 7, 9), constants={"w": weights(1, *first, 3, 3)}, group=6, strides=[1, 1])
+    layers = check(model, tmp_path).conversion.graph.tensor_core_layers
+    assert {layer.op for layer in layers} == {"depthwise" if first[0] == 6 else "conv"}
 
 
 TWO_OPERANDS = {
