@@ -97,6 +97,7 @@ CASES = {
     ),
     **{f"{c} {n}": _resized(12, 6, c, mode="nearest", nearest_mode=n) for c in COORDINATES for n in NEAREST},
     **{f"linear {c}": _resized(12, 6, c, mode="linear") for c in COORDINATES},
+    **{f"linear to two rows {c}": _resized(2, 14, c, mode="linear") for c in COORDINATES},
     **{f"linear to a row {c}": _resized(1, 14, c, mode="linear") for c in COORDINATES},
     "upsample": _one("Upsample", IMAGE, constants={"s": np.array([1, 1, 2, 3], np.float32)}, opset=9),
     "depth to space by columns": _one("DepthToSpace", (1, 12, 3, 4), blocksize=2, mode="CRD"),
@@ -170,6 +171,20 @@ def test_groups_of_one_channel_are_depthwise(op: str, first: tuple[int, int], tm
     model = _one(op, (1, 6, 7, 9), constants={"w": weights(1, *first, 3, 3)}, group=6, strides=[1, 1])
     layers = check(model, tmp_path).conversion.graph.tensor_core_layers
     assert {layer.op for layer in layers} == {"depthwise" if first[0] == 6 else "conv"}
+
+
+@pytest.mark.parametrize(("index", "perm"), [(np.array(3), (1, 0)), (ints(1, 3), (2, 1, 0))])
+def test_an_index_takes_its_axis_away_and_a_vector_keeps_it(
+    index: np.ndarray, perm: tuple[int, ...], tmp_path: Path
+) -> None:
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["picked"], axis=1),
+        helper.make_node("Transpose", ["picked"], ["turned"], perm=perm),
+        helper.make_node("Mul", ["turned", "turned"], ["y"]),
+    ]
+    checked = check(model_of(nodes, {"x": ROWS}, {"y": None}, {"i": index}), tmp_path)
+    assert checked.lsb_to_quantized <= 1.01
+    assert checked.sqnr_db > 20
 
 
 TWO_OPERANDS = {
