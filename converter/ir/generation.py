@@ -68,10 +68,11 @@ def rows_after(arguments: Mapping[str, np.ndarray]) -> int:
     """Rows of a cache that are there after a call, by the names and numbers of positions and masks; 0 where
     nothing tells."""
     rows = 0
-    for name, array in arguments.items():
-        if _MASK in name.lower():
+    whole = {name.lower(): array for name, array in arguments.items() if array.dtype.kind in "iub"}
+    for name, array in whole.items():
+        if _MASK in name:
             rows = max(rows, int(np.count_nonzero(array, axis=-1).max()))
-        elif _POSITION in name.lower() and array.dtype.kind == "i":
+        elif _POSITION in name:
             rows = max(rows, int(array.max(initial=-1)) + 1)
     return rows
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fadiff
+from fadiff.converter.ir.generation import rows_after
 from fadiff.emitters.gemmini import map_name
 from fadiff.emulator.build import build_firmware
 from fadiff.emulator.machine import Machine
@@ -160,6 +161,14 @@ def test_a_float_target_keeps_one_place_too(tmp_path: Path) -> None:
     ours, whole = fadiff.load(several), fadiff.load(single)
     for prompt in ([1, 2], [3, 4, 5, 6, 7]):
         assert list(ours.generate(prompt, 7)) == list(whole.generate(prompt, 7))
+
+
+def test_rows_after_a_call_are_told_by_positions_and_masks() -> None:
+    """Whole numbers only: masks that are added say nothing that could be counted."""
+    assert rows_after({"tokens": np.array([[9]]), "cache_position": np.array([3, 4])}) == 5
+    assert rows_after({"attention_mask": np.array([[1, 1, 1, 0]]), "x": np.ones(9, np.float32)}) == 3
+    assert rows_after({"attention_mask": np.array([[[True, False], [True, True]]])}) == 2
+    assert rows_after({"mask": np.full((1, 4), -1e9, np.float32)}) == 0
 
 
 def test_the_command_line_takes_sizes(fadiff: Callable[..., object], tmp_path: Path) -> None:
