@@ -129,4 +129,11 @@ def _kind(layer: Layer) -> object:
     """What tells its cycles from those of others of the same shapes."""
     if isinstance(layer, HostLayer):
         return layer.operator
-    return layer.dims, layer.op, layer.stride, layer.pads, layer.row_scale is None
+    return (
+        layer.dims,
+        layer.op,
+        layer.stride,
+        layer.pads,
+        layer.row_scale is None,
+        layer.channel_scale is None,
+    )
