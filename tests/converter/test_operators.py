@@ -120,6 +120,9 @@ CASES = {
         )
         for pad in ("SAME_UPPER", "SAME_LOWER")
     },
+    "transposed and cropped": _one(
+        "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 3)}, strides=[1, 2], pads=[3, 4, 3, 5]
+    ),
     "transposed to a shape": _one(
         "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 3)}, strides=[2, 2], output_shape=[14, 19]
     ),
