@@ -100,7 +100,8 @@ class Quicker:
         replaced, layers = [graph.by_name[name] for name in realised.replaced], realised.layers
         names = (name for layer in replaced for name in (*layer.inputs, *layer.outputs))
         shapes = tuple(graph.tensors[name].shape for name in names)
-        key = (tuple(map(_kind, replaced)), tuple(map(_kind, layers)), shapes)
+        pooled = tuple(map(_kind, self._pools(graph, replaced)))
+        key = (tuple(map(_kind, replaced)), pooled, tuple(map(_kind, layers)), shapes)
         if key not in self._known:
             changed = with_realised(graph, realised)
             self._known[key] = self._cycles(graph, replaced), self._cycles(changed, layers)
@@ -110,19 +111,29 @@ class Quicker:
         return tried.is_quicker
 
     def _cycles(self, graph: Graph, layers: Sequence[Layer]) -> float:
-        """Of the layers alone, by the clock, as they would be issued."""
+        """Of the layers alone, by the clock, as they would be issued, and pools that their stores may do."""
         if self.fusion:
             layers = [layer for layer in layers if convolution_of(graph, layer) is None]
+        pools = self._pools(graph, layers)
+        layers = [*layers, *pools]
         written = {name for layer in layers for name in layer.outputs}
         read = dict.fromkeys(name for layer in layers for name in layer.inputs)
         given = [name for name in read if name not in written and not graph.tensors[name].constant]
         tensors = {name: graph.tensors[name] for name in (*read, *written)}
         part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
         try:
-            schedule = optimize(part, self.target, method="layerwise", residency=False).schedule
+            method = "exact" if pools else "layerwise"
+            schedule = optimize(part, self.target, method=method, residency=False).schedule
         except ScheduleError:  # memories too small for it
             return math.inf
         return sum(program_cycles(schedule).values())
+
+    def _pools(self, graph: Graph, layers: Sequence[Layer]) -> list[Layer]:
+        """Max pools that stores of these layers may do."""
+        if not self.fusion:
+            return []
+        readers = [reader for layer in layers for name in layer.outputs for reader in graph.consumers(name)]
+        return [reader for reader in readers if convolution_of(graph, reader) in layers]
 
 
 def _kind(layer: Layer) -> object:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from benchmarks.rtl import converted
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
@@ -273,3 +276,12 @@ def test_what_has_no_other_form_stays() -> None:
 def test_pools_stay_where_nothing_is_fused() -> None:
     graph = GRAPHS["pool"][0]
     assert realised_graph(graph, target_of(16), EXACT, Quicker(target_of(16), fusion=False)) is graph
+
+
+def test_a_stem_is_compared_together_with_the_pool_that_its_stores_do(tmp_path: Path) -> None:
+    """By itself the stem with merged columns is quicker, pooled it is not."""
+    target, stem = load_target("gemmini-large"), "3x112x112 c64k7s2 r"
+    pooled = converted(f"{stem} mp3s2p1", target, tmp_path)[0].graph
+    assert realised_graph(pooled, target, EXACT, Quicker(target)) is pooled
+    alone = converted(stem, target, tmp_path)[0].graph
+    assert realised_graph(alone, target, EXACT, Quicker(target)) is not alone
