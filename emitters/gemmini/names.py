@@ -29,7 +29,7 @@ _HEADERS = _words(
     tgmath threads time trace uchar ulimit unistd utime utmpx values wait wchar wctype wordexp"""
 )
 # What a C file calls functions, variables and files of its own: load_weights, first_run, test_vectors.h.
-_OWN = _words("check column first group layer load move next read report row test_vectors")
+_OWN = _words("column first group layer load move next read report row test_vectors")
 
 
 def c_identifier(name: str) -> str:

@@ -276,7 +276,7 @@ class Decoder:
         wanted = batch.group_tile(b, last)
         tile = GroupTile(min(wanted.N, most.N), min(wanted.P, most.P), min(wanted.Q, most.Q))
         open_ways = []
-        for group in group_runs(self.problem.graph, layers, self.problem.rules.tiling, [tile]):
+        for group in group_runs(self.problem.graph, layers, self.problem.rules, [tile]):
             try:
                 plan = self.problem.groups.spaces.plan(group)
             except ScheduleError:

@@ -263,7 +263,7 @@ class Problem:
         surroundings: Surroundings,
     ) -> GroupHull:
         """Hull of a group over tiles (None: all), without what a hull of costs beats already."""
-        runs = None if tiles is None else group_runs(self.graph, layers, self.rules.tiling, tiles)
+        runs = None if tiles is None else group_runs(self.graph, layers, self.rules, tiles)
         floors = self.groups.tile_floors(layers, surroundings, runs)
         return self.groups.solve(floors, beaten, surroundings)
 

@@ -162,8 +162,6 @@ class GroupSpaces:
         able, along = [], []
         for run in runs:
             assert run.tile is not None
-            if run.halo == "retain" and self.rules.counting.has_tile_buffer:  # no program does it
-                continue
             try:
                 along.append(planner.axes(run.tile, run.halo))
                 able.append(run)

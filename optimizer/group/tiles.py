@@ -15,24 +15,24 @@ from fadiff.optimizer.layer.space import Rules
 
 
 def group_runs(
-    graph: Graph, layers: tuple[str, ...], tiling: candidates.Tiling, tiles: Iterable[GroupTile] | None = None
+    graph: Graph, layers: tuple[str, ...], rules: Rules, tiles: Iterable[GroupTile] | None = None
 ) -> Iterator[FusionGroup]:
-    """Group tiles x halo policies of one group.
+    """Group tiles x halo policies of one group; no program retains rows.
 
     `tiles` limits the group tiles; by default all of `all_tiles`.
     """
     size = last_output(graph, layers)
     if size is None:
         return
-    has_halo = any(
+    may_retain = not rules.counting.has_tile_buffer and any(
         isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
         for name in layers[1:]
     )
     _, height, width = size
     if tiles is None:
-        tiles = all_tiles(*size, tiling, groups_per_tile(graph, layers))
+        tiles = all_tiles(*size, rules.tiling, groups_per_tile(graph, layers))
     for tile in tiles:
-        if has_halo and width == tile.Q and height > tile.P:
+        if may_retain and width == tile.Q and height > tile.P:
             yield FusionGroup(layers, tile, "retain")
         yield FusionGroup(layers, tile, "recompute")
 

@@ -217,11 +217,8 @@ class GroupSolver:
             return self.spaces.walks(layers, runs)
         some = self.channel_tiles(layers, surroundings)
         if (layers, some) not in self._walks:
-            tiling = self.rules.tiling
             tiles = halved_tiles(self.graph, layers) if self.rules.latency == "clock" else None
-            runs = chain(
-                group_runs(self.graph, layers, tiling, tiles), group_runs(self.graph, layers, tiling, some)
-            )
+            runs = chain(*(group_runs(self.graph, layers, self.rules, among) for among in (tiles, some)))
             self._walks[layers, some] = self.spaces.walks(layers, runs)
         return self._walks[layers, some]
 

@@ -13,6 +13,7 @@ from fadiff.converter import Conversion, Graph, convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.rewrites import (
     BORDER_ZEROS,
+    CHANNEL_SCALES,
     CHOOSE_RANGES,
     CORRECT_BIASES,
     EQUALISE_CHANNELS,
@@ -115,9 +116,11 @@ _EVERYTHING = """
 _QUANTISED = """
     <ir_version: 8, opset_import: ["": 17]>
     net (float[1,3,6,6] x) => (float[1,4,6,6] y)
-    <float one = {0.02}, float two = {0.05}, uint8 middle = {128}, uint8 low = {0}, int8 none = {0}> {
+    <float one = {0.02}, float two = {0.05}, uint8 middle = {128}, uint8 low = {0}, int8 none = {0},
+     float[4] steps = {0.002, 0.01, 0.005, 0.001}> {
         xq = QuantizeLinear (x, one, middle)
         xd = DequantizeLinear (xq, one, middle)
+        w1 = DequantizeLinear <axis = 0> (w1q, steps)
         a = Conv (xd, w1)
         ra = Relu (a)
         aq = QuantizeLinear (ra, two, low)
@@ -156,11 +159,12 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path
     """A model for every rewrite, and what becomes of it with all of them."""
     folder = tmp_path_factory.mktemp("everything")
     plain = _written(folder / "plain.onnx", _EVERYTHING, _constants_of_everything())
+    integers = np.random.default_rng(1).integers(-127, 128, (4, 3, 1, 1), dtype=np.int8)
     quantised = _written(
-        folder / "quantised.onnx", _QUANTISED, {"w1": weights(1, 4, 3, 1, 1), "w2": weights(2, 4, 4, 3, 3)}
+        folder / "quantised.onnx", _QUANTISED, {"w1q": integers, "w2": weights(2, 4, 4, 3, 3)}
     )
     found = {path: (path, _converted(path)) for path in (plain, quantised)}
-    return {name: found[quantised if name == BORDER_ZEROS else plain] for name in NAMES}
+    return {name: found[quantised if name in (BORDER_ZEROS, CHANNEL_SCALES) else plain] for name in NAMES}
 
 
 def _converted(path: Path, *without: str) -> Conversion:

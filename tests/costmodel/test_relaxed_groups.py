@@ -122,7 +122,7 @@ def test_penalties_are_zero_exactly_for_legal_schedules(profile, data):
         legal, why = False, str(error)
     else:
         legal, why = True, ""
-    found = case.relaxed(TARGET, profile).penalties
+    found = case.relaxed(target, profile).penalties
     broken = {name: found[name].item() for name in RULES if found[name].item() > 1e-9}
     assert (not broken) == legal, (broken, why)
 

@@ -139,5 +139,4 @@ def test_scores_are_those_of_the_file(kind: str, tmp_path: Path) -> None:
     early, late = (
         10 * np.log10(signal[:, p].sum() / noise[:, p].sum()) for p in (slice(PROMPT), slice(8, 12))
     )
-    assert early > 20
-    assert late > early - 3
+    assert min(early, late) > 20

@@ -56,7 +56,7 @@ def test_no_group_tile_is_below_its_floor(profile, graph, data):
     groups = problem.groups
     for layers in problem.candidates:
         some = channel_tiles(graph, layers, problem.rules)
-        runs = [*group_runs(graph, layers, "ragged"), *group_runs(graph, layers, "ragged", some)]
+        runs = [run for among in (None, some) for run in group_runs(graph, layers, problem.rules, among)]
         chosen = data.draw(st.lists(st.sampled_from(runs), max_size=3, unique=True))
         try:
             walks = groups.spaces.walks(layers, chosen)

@@ -90,7 +90,7 @@ def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
     best = float("inf")
     for layers in (("conv", "pool"), ("conv", "pool", "last")):
         rest = [hull for name, hull in alone.items() if name not in layers]
-        for run in group_runs(network, layers, "ragged"):
+        for run in group_runs(network, layers, problem.rules):
             assert run.tile is not None
             hulls = [problem.price_group(layers, [run.tile]), *rest]
             costs = product(*(zip(h.energy, h.latency, strict=True) for h in hulls))
@@ -120,7 +120,7 @@ def test_a_target_without_pooling_leaves_it_to_the_core():
 
 def test_all_tiles_of_a_pool_are_tried():
     tiles = list(all_tiles(1, 7, 7, "ragged"))
-    runs = {run.tile for run in group_runs(stem(14, 14), GROUP, "ragged")}
+    runs = {run.tile for run in group_runs(stem(14, 14), GROUP, Rules(SMALL))}
     assert runs == set(tiles)
     assert replace(FusionGroup(GROUP), tile=GroupTile(1, 7, 7)).tile in runs
 
