@@ -24,7 +24,7 @@ from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
 from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
-from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.record import Record, without_former
 from fadiff.costmodel.target.target import Target
 
 Positive = Annotated[int, Field(ge=1)]
@@ -263,13 +263,6 @@ def _new(record: dict[str, Any], name: str, used: bool) -> dict[str, Any]:
     return {key: value for key, value in record.items() if used or key != name}
 
 
-def _without_former(record: Any, **unused: Any) -> Any:
-    """Without fields of earlier releases that say what they said where they were not used."""
-    if not isinstance(record, dict):
-        return record
-    return {key: value for key, value in record.items() if key not in unused or value != unused[key]}
-
-
 class GroupTileRecord(_Record):
     """Extents of one group tile in the last member's output."""
 
@@ -301,7 +294,7 @@ class ExecutionRecord(_Record):
     @classmethod
     def _without_former_fields(cls, record: Any) -> Any:
         """Files that say that nothing is done of what no schedule does any more are read."""
-        return _without_former(record, prefetch_during=None, in_scratchpad=[], in_accumulator=[])
+        return without_former(record, prefetch_during=None, in_scratchpad=[], in_accumulator=[])
 
     @model_serializer(mode="wrap")
     def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -318,7 +311,7 @@ class FusionRecord(_Record):
     @model_validator(mode="before")
     @classmethod
     def _without_former_fields(cls, record: Any) -> Any:
-        return _without_former(record, path="tile-buffer")
+        return without_former(record, path="tile-buffer")
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

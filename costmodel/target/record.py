@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -9,3 +11,10 @@ class Record(BaseModel):
     """Fields of its own and no others, never changed, no infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def without_former(content: Any, **unused: Any) -> Any:
+    """Without fields of earlier releases that say what they said where they were not used."""
+    if not isinstance(content, dict):
+        return content
+    return {key: value for key, value in content.items() if key not in unused or value != unused[key]}

@@ -19,7 +19,7 @@ from fadiff.converter.names import did_you_mean
 from fadiff.costmodel.target.core import Core
 from fadiff.costmodel.target.engines import Engines
 from fadiff.costmodel.target.epa import Epa, EpaError, fit_table
-from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.record import Record, without_former
 from fadiff.costmodel.target.text_file import FormatError, load_yaml
 from fadiff.costmodel.target.validation import one_line
 
@@ -147,9 +147,7 @@ class Target(Record, Prices):
     @classmethod
     def _without_former_fields(cls, content: Any) -> Any:
         """Files of earlier releases say where fused tensors stay: in the tile buffer, as always now."""
-        if isinstance(content, dict) and content.get("fusion_path") == "tile-buffer":
-            return {key: value for key, value in content.items() if key != "fusion_path"}
-        return content
+        return without_former(content, fusion_path="tile-buffer")
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:
