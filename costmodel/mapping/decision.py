@@ -117,6 +117,11 @@ class Decision:
         """By which its cycles are counted."""
         return self.counting.latency_model(paper=self.fusion_model == "paper")
 
+    @property
+    def copies_into_scratchpad(self) -> bool:
+        """Whether fused tensors wait in the scratchpad, not in the tile buffer."""
+        return self.counting.copies_into_scratchpad(paper=self.fusion_model == "paper")
+
     def is_fused(self, producer: str, consumer: str) -> bool:
         """Whether the edge between two layers stays inside a group."""
         return consumer in self.group_of[producer].layers

@@ -171,11 +171,7 @@ def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) ->
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"
-        return _on_chip(schedule)
+        return "tile-buffer" if schedule.counting.has_tile_buffer else "spad"
     if schedule.is_executable and schedule.graph.by_name[consumer].op == "max_pool":
         return "store"
-    return _on_chip(schedule, paper=schedule.fusion_model == "paper")
-
-
-def _on_chip(schedule: Schedule, *, paper: bool = False) -> document.EdgePath:
-    return "spad" if schedule.counting.copies_into_scratchpad(paper=paper) else "tile-buffer"
+    return "spad" if schedule.copies_into_scratchpad else "tile-buffer"

@@ -186,7 +186,7 @@ def _equal_blocks(mapping: Mapping, written_as: Mapping) -> Iterator[str]:
 
 def _fused_level(schedule: Schedule) -> tuple[FusedLevel, str]:
     """Which level fused tensors stay in, and how to say it."""
-    if schedule.counting.copies_into_scratchpad(paper=schedule.fusion_model == "paper"):
+    if schedule.copies_into_scratchpad:
         return "Scratchpad", "kept in the scratchpad"
     return "TileBuffer", "kept in the tile buffer"
 
