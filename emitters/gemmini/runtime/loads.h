@@ -36,21 +36,8 @@ static inline image_box_t image_box(
     const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
     const int32_t block_stride = n_count * y_count * x_count;
     ptrdiff_t pitch = image->stride_x;
-    if (inside) { /* lines that adjoin in memory go as one */
-        if (x_count == 1) {
-            pitch = image->stride_y;
-        }
-        if (x_count * pitch == image->stride_y) {
-            x_count *= y_count;
-            y_count = 1;
-        }
-        if (y_count == 1 && x_count == 1) {
-            pitch = image->stride_n;
-        }
-        if (y_count == 1 && x_count * pitch == image->stride_n) {
-            x_count *= n_count;
-            n_count = 1;
-        }
+    if (inside) {
+        pitch = join_lines(image->stride_n, image->stride_y, image->stride_x, &n_count, &y_count, &x_count);
     }
     const int32_t line = (x_count + DIM - 1) / DIM + (inside ? 0 : 2); /* the two: padding */
     return (image_box_t){

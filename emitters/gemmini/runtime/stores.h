@@ -35,21 +35,8 @@ static inline tile_t tile_of(
     const output_t *output, bool load, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count, int32_t q,
     int32_t q_count, int32_t k, int32_t k_count, int32_t products)
 {
-    ptrdiff_t pitch = output->stride_q;
-    if (q_count == 1) { /* lines that adjoin in memory go as one */
-        pitch = output->stride_p;
-    }
-    if (q_count * pitch == output->stride_p) {
-        q_count *= p_count;
-        p_count = 1;
-    }
-    if (p_count == 1 && q_count == 1) {
-        pitch = output->stride_n;
-    }
-    if (p_count == 1 && q_count * pitch == output->stride_n) {
-        q_count *= n_count;
-        n_count = 1;
-    }
+    const ptrdiff_t pitch
+        = join_lines(output->stride_n, output->stride_p, output->stride_q, &n_count, &p_count, &q_count);
     const int32_t blocks = (k_count + output->block - 1) / output->block;
     const int32_t moves = blocks * n_count * p_count * ((q_count + DIM - 1) / DIM);
     return (tile_t){
