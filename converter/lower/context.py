@@ -150,8 +150,7 @@ class Lowering:
         if bias is None and moved is None:
             return None
         if bias is None:
-            unit = product_scale(step, self.quantisation)
-            bias = Quantised(np.zeros(1, np.int32), float(unit) if unit.ndim == 0 else 1.0)
+            bias = Quantised.of(np.zeros(1, np.int32), product_scale(step, self.quantisation))
         data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,))
         if moved is not None:
             limit = np.iinfo(np.int32)

@@ -47,6 +47,11 @@ class Quantised:
     scale: float
     channels: np.ndarray | None = field(default=None, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, data: np.ndarray, step: np.ndarray) -> Quantised:
+        """Integers with one step (no axes), or one for each channel."""
+        return cls(data, 1.0, step) if step.ndim else cls(data, float(step))
+
 
 @dataclass(frozen=True)
 class Quantisation:
@@ -88,6 +93,7 @@ class Integers:
         self._scales: dict[str, float] = {}
         self._zero: dict[str, bool] = {}
         self._quantised: dict[str, tuple[tuple[float, int], Quantised]] = {}
+        self._by_channel: dict[str, Quantised] = {}
 
     def scale(self, name: str, array: np.ndarray) -> float:
         """The scale that the constant has by itself.
@@ -116,6 +122,13 @@ class Integers:
             known = (scale, lowest), Quantised(integers, float(np.float32(scale)))
             self._quantised[name] = known
         return known[1]
+
+    def by_channel(self, name: str, array: np.ndarray, scales: np.ndarray) -> Quantised:
+        """Integers of a file that gives every output channel a scale of its own."""
+        if name not in self._by_channel:
+            steps = np.clip(np.rint(array.astype(np.float64) / scales), -128, INT8_MAX)
+            self._by_channel[name] = Quantised.of(steps.astype(np.int8), scales)
+        return self._by_channel[name]
 
 
 def quantise(
@@ -173,9 +186,7 @@ def quantise(
                 continue
             array, scale = program.constants[name], weight_scales[name]
             if name in channels:
-                steps_of_weights = np.rint(array.astype(np.float64) / channels[name])
-                data = np.clip(steps_of_weights, -128, INT8_MAX).astype(np.int8)
-                weights[name] = Quantised(data, 1.0, channels[name])
+                weights[name] = integers.by_channel(name, array, channels[name])
                 continue
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             if name in unread:
@@ -191,10 +202,7 @@ def quantise(
             corrected = bias + (corrections or {}).get(step.name, 0.0)
             steps_of_bias = np.rint(corrected / accumulator.astype(np.float64))
             bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
-            one = accumulator.ndim == 0
-            biases[step.name] = Quantised(
-                bounded, float(accumulator) if one else 1.0, None if one else accumulator
-            )
+            biases[step.name] = Quantised.of(bounded, accumulator)
     joined = _joined(program, steps, scales, weights, zeros, known)
     return Quantisation(scales, weights, biases, zeros=zeros, joined=joined)
 
