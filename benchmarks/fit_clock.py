@@ -215,20 +215,28 @@ def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
     }
 
 
+def beside(data: Sequence[Sample], target: str) -> tuple[Floats, Floats]:
+    """Cycles by the committed coefficients, and those measured; both printed."""
+    predicted = predict(data, clock_of(load_target(target)))
+    cycles = np.array([sample.cycles for sample in data])
+    for sample, ratio in zip(data, predicted / cycles, strict=True):
+        print(f"{sample.program:<42} {sample.cycles:>9,.0f} {ratio:6.2f}")
+    return predicted, cycles
+
+
 def held_out(measured: Path, target: str) -> dict[str, Any]:
     """What the committed coefficients say of programs that they never saw, together and by kind."""
     fitted = {kind_of(line["program"]) for line in timed_layers()}
     every = sorted(samples(measured, target, "held-out", OTHER_SOC), key=lambda one: FORMS.index(one.form))
     newest = {sample.program: sample for sample in every if kind_of(sample.program) not in fitted}
     data = list(newest.values())
-    predicted = predict(data, clock_of(load_target(target)))
+    predicted, measured_cycles = beside(data, target)
     ratios: dict[str, list[float]] = {}
-    for sample, cycles in zip(data, predicted, strict=True):
-        ratios.setdefault(kind_of(sample.program), []).append(float(cycles) / sample.cycles)
-        print(f"{sample.program:<42} {sample.cycles:>9,.0f} {cycles / sample.cycles:6.2f}")
+    for sample, ratio in zip(data, predicted / measured_cycles, strict=True):
+        ratios.setdefault(kind_of(sample.program), []).append(float(ratio))
     return {
         "programs": len(data),
-        **scores(predicted, np.array([sample.cycles for sample in data])),
+        **scores(predicted, measured_cycles),
         "by_kind": {kind: [round(ratio, 3) for ratio in sorted(found)] for kind, found in ratios.items()},
     }
 
@@ -236,10 +244,8 @@ def held_out(measured: Path, target: str) -> dict[str, Any]:
 def networks(measured: Path, target: str) -> dict[str, Any]:
     """The same of whole networks on both SoCs, whose lines of weights the price of a miss was chosen for."""
     data = [sample for soc in TIMED for sample in samples(measured, target, "network", soc)]
-    ratios = predict(data, clock_of(load_target(target))) / np.array([sample.cycles for sample in data])
-    for sample, ratio in zip(data, ratios, strict=True):
-        print(f"{sample.program:<42} {sample.cycles:>9,.0f} {ratio:6.2f}")
-    errors = np.abs(ratios - 1)
+    predicted, measured_cycles = beside(data, target)
+    errors = np.abs(predicted / measured_cycles - 1)
     return {
         "runs": len(data),
         "median_error": round(float(np.median(errors)), 4),

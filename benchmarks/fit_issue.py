@@ -53,12 +53,9 @@ class Sample(NamedTuple):
     def cycles(self, prices: Prices) -> float:
         """By these prices."""
         block, box, row = prices
-        commands = self.issued.commands + (box - BOX) * self.issued.boxes
-        commands += (block - BLOCK) * self.issued.blocks
         rows = self.counts.row_commands * row / ROW_COMMAND
-        return float(
-            layer_cycles(self.counts._replace(commands=commands, row_commands=rows), clock_of(self.target))
-        )
+        counts = self.counts._replace(commands=self.issued.commands(block, box), row_commands=rows)
+        return float(layer_cycles(counts, clock_of(self.target)))
 
 
 def samples() -> list[Sample]:

@@ -37,10 +37,9 @@ class Issued(NamedTuple):
     boxes: Number
     """Tiles of an operand whose loads are worked out."""
 
-    @property
-    def commands(self) -> Number:
-        """What all of it takes, in commands."""
-        return 2 * self.products + self.moves + BLOCK * self.blocks + BOX * self.boxes
+    def commands(self, block: float = BLOCK, box: float = BOX) -> Number:
+        """What all of it takes, in commands, at the price of a block and of a box."""
+        return 2 * self.products + self.moves + block * self.blocks + box * self.boxes
 
 
 class WeightLoads(NamedTuple):
@@ -107,7 +106,7 @@ class NestWork:
 
     def counts(self, placement: Placement, issue: Issue = "instructions") -> LayerCounts:
         """With operands there, issued so."""
-        nest, target, longest = self.nest, self.target, request_bytes(self.target)
+        nest, target = self.nest, self.target
         q = self.quantities(resident=placement.weights_are_resident)
         spilled = q.spills * target.accumulator_bytes_per_word
         stored = self._stored(q, placement)
@@ -116,13 +115,13 @@ class NestWork:
         by_core = issue == "instructions"
         return LayerCounts(
             visits=self._visits,
-            commands=self.issued(placement).commands if by_core else 0.0,
+            commands=self.issued(placement).commands() if by_core else 0.0,
             loops=0 if by_core else self._tiles,
             tiles=self._tiles,
             full_rows=self._full_rows,
             blocks=self._blocks,
             short_strips=self._short_strips,
-            requests=weight_requests + self._input_requests + spilled / longest,
+            requests=weight_requests + self._input_requests + self._spilled(q),
             copies=0.0 if nest.shape.is_depthwise else self._input_requests * (nest.l0[S] - 1),
             loaded_bytes=(q.weight_fills + q.input_fills) * target.element_bytes + spilled,
             missed_lines=self._missed_lines(placement),
@@ -135,24 +134,24 @@ class NestWork:
 
         Moves are of rows of tiles, at most so long; requests of these rows are aligned.
         """
-        nest, longest = self.nest, request_bytes(self.target)
-        resident = placement.weights_are_resident
+        nest, resident = self.nest, placement.weights_are_resident
         q, weight_rows = self.quantities(resident=resident), self.target.side
 
         def pieces(d: int) -> Number:
-            return tile_count(nest.pieces(d, 1), longest // self.target.element_bytes)
+            return tile_count(nest.pieces(d, 1), request_bytes(self.target) // self.target.element_bytes)
 
         weights = self._weight_rows(q)
         if self.along < 0:
             weight_rows = smallest(nest.l0[G], self.target.side)
         else:
             weights = weights * pieces(self.along)
-        spilled = q.spills * self.target.accumulator_bytes_per_word / longest
         by_rows = placement.has_row_scale or nest.shape.scales_channels
         stored = 0 if by_rows else self._stored(q, placement)
         products, tile_rows = _mean(self._strips)
         _, box_rows = _mean(list(strips(nest, self.target.side, 1)))
-        moves = self._input_rows * pieces(self.in_channel) / box_rows + (spilled + stored) / tile_rows
+        moves = (
+            self._input_rows * pieces(self.in_channel) / box_rows + (self._spilled(q) + stored) / tile_rows
+        )
         moves = moves + weights / weight_rows + q.bias_words / self.target.side
         blocks = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
         blocks = blocks * math.prod([nest.counts[d].l2 for d in (N, P, Q)])
@@ -172,9 +171,12 @@ class NestWork:
     def _stored(self, q: Quantities, placement: Placement) -> Number:
         """Rows that leave the accumulator, one for each channel that has a scale of its own."""
         leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
-        spilled = q.spills * self.target.accumulator_bytes_per_word / request_bytes(self.target)
         rows = leaving / self.nest.counts[self.out_channel].total * self._stores
-        return (q.outputs * OVERLAPPING_ROW if self.nest.shape.scales_channels else rows) + spilled
+        return (q.outputs * OVERLAPPING_ROW if self.nest.shape.scales_channels else rows) + self._spilled(q)
+
+    def _spilled(self, q: Quantities) -> Number:
+        """Moves of unfinished sums, one way."""
+        return q.spills * self.target.accumulator_bytes_per_word / request_bytes(self.target)
 
     def _weight_rows(self, q: Quantities) -> Number:
         """Rows of the array that are loaded, whole along the contiguous dimension."""
