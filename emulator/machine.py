@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from fadiff.costmodel.latency.clock import clock_of
 from fadiff.costmodel.target.target import Target
 from fadiff.emulator.build import library
@@ -186,8 +184,6 @@ class Machine:
     def __init__(self, target: Target, *, check_regions: bool = True, model: Path | None = None) -> None:
         self._lib = _load(library() if model is None else model)
         self._core = target.core
-        self.side = target.side
-        self._types = (np.float32, np.float32) if target.element_type == "float32" else (np.int8, np.int32)
         if self._lib.fadiff_configure(ctypes.byref(_config(target, check_regions))):
             raise ExecutionError(self.error or "the functional model refused the target")
         self.clear_regions()

@@ -90,8 +90,8 @@ def _rules(
     in_rows = COUNTING[profile].in_rows
     if in_rows:
         yield from _blocks(shape, m, region, is_resident=room.is_resident)
-        visits, _ = LoopNest(shape, m, region).fetch("O", 2)
         if not target.has_full_width_read:
+            visits, _ = LoopNest(shape, m, region).fetch("O", 2)
             text = "it stores partial sums, but target {} has no has_full_width_read"
             yield Rule(visits == 1, text, (target.name,))
     used = occupancy(shape, m, target, profile, region)
