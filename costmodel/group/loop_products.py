@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.count.nest import LoopNest
-from fadiff.costmodel.group.loop_setting import LoopSetting, Strides
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.group.tile_buffer import Strides
 from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.shape import Region, extents, shape_of
 

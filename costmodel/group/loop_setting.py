@@ -10,14 +10,11 @@ from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import Member, obstacle_to_plain_stores, stored_as
 from fadiff.costmodel.group.pooling import Pool, pool_of
 from fadiff.costmodel.group.scratchpad import MemberSpace
-from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.costmodel.group.tile_buffer import Strides, box_strides
 from fadiff.costmodel.mapping.decision import FusionGroup
 from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
-from fadiff.costmodel.mapping.shape import Region, bounds_of, extents, shape_of
+from fadiff.costmodel.mapping.shape import Region, bounds_of, shape_of
 from fadiff.costmodel.target.target import Target
-
-Strides = tuple[int, int, int]
-"""Elements from one image, row and column to the next."""
 
 PLACES = 2
 """For weight tiles that stay: the end of each half of the scratchpad."""
@@ -124,7 +121,7 @@ class LoopSetting:
         """Of the image it reads: the tensor, or a box of the tile buffer."""
         layer = self.layer
         if layer.input.tensor in self.member.fused_inputs:
-            return self._box_strides(self.graph.producers(layer.input.tensor)[0].name)
+            return box_strides(self.graph, self.members[self.graph.producers(layer.input.tensor)[0].name])
         _, n, h, w, _ = layer.input.strides
         return n, h, w
 
@@ -132,7 +129,7 @@ class LoopSetting:
     def output_strides(self) -> Strides:
         """Of the image it stores, which may be pooled: the tensor, or a box of the tile buffer."""
         if self.stored.writes_inside:
-            return self._box_strides(self.stored.name)
+            return box_strides(self.graph, self.stored)
         _, n, p, q, _ = self.layer.output.strides
         if self.pools:
             *_, rows, columns = self.stored.size
@@ -151,9 +148,3 @@ class LoopSetting:
         if outputs > accumulator:
             return f"its sums take {outputs} of {accumulator} rows of half the accumulator"
         return ""
-
-    def _box_strides(self, producer: str) -> Strides:
-        member = self.members[producer]
-        channels = box_channels(self.graph, member)
-        *_, p, q = (max(extents(axis)) for axis in member.needed)
-        return p * q * channels, q * channels, channels

@@ -19,6 +19,8 @@ from fadiff.costmodel.mapping.decision import FusionGroup
 from fadiff.costmodel.mapping.shape import extents
 from fadiff.costmodel.target.target import Target
 
+Strides = tuple[int, int, int]
+"""Elements from one image, row and column to the next."""
 Members = Mapping[str, Member]
 """Of one group by name: what `fadiff.costmodel.group.fusion.plan_group` returns."""
 
@@ -90,6 +92,13 @@ def box_channels(graph: Graph, member: Member) -> int:
     groups, channels, *pixels = member.size
     stored = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
     return stored * max(extents(member.needed.G)) * max(extents(member.needed.K)) // (groups * channels)
+
+
+def box_strides(graph: Graph, member: Member) -> Strides:
+    """Of the box of a member's output, as large as one group tile needs."""
+    channels = box_channels(graph, member)
+    *_, p, q = (max(extents(axis)) for axis in member.needed)
+    return p * q * channels, q * channels, channels
 
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:

@@ -12,6 +12,7 @@ from fadiff.costmodel.group.loop_products import row_pitches
 from fadiff.costmodel.group.placement import stores_sums
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.group.side_by_side import parts_of
+from fadiff.costmodel.group.tile_buffer import Strides, box_strides
 from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.emitters.gemmini.formula import print_formulas
@@ -20,8 +21,7 @@ from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
 from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
 from fadiff.emitters.gemmini.loop_products import ProductLoops
-from fadiff.emitters.gemmini.memory import BoxStrides
-from fadiff.emitters.gemmini.operands import OperandPrinter, box_of, weight_source
+from fadiff.emitters.gemmini.operands import OperandPrinter, weight_source
 from fadiff.emitters.gemmini.outputs import Destinations
 from fadiff.emitters.gemmini.pipeline import LinesBeside
 from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
@@ -129,7 +129,7 @@ class FunctionPrinter:
         after = self.graph.by_name[stored.name]
         destinations = Destinations(
             whole=stored.writes_inside and stored.writes_outside,
-            box=box_of(self.graph, group, stored.name) if stored.writes_inside else None,
+            box=box_strides(self.graph, group.members[stored.name]) if stored.writes_inside else None,
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
@@ -167,7 +167,7 @@ class FunctionPrinter:
         self,
         plan: LayerPlan,
         region: Region,
-        input_box: BoxStrides | None,
+        input_box: Strides | None,
         destinations: Destinations,
         beside: Beside | LinesBeside | None,
     ) -> None:
@@ -185,7 +185,7 @@ class FunctionPrinter:
             ConvolutionLoops(*tiles, destinations.pool).print()
 
     def _instructions(
-        self, plan: LayerPlan, region: Region, input_box: BoxStrides | None, destinations: Destinations
+        self, plan: LayerPlan, region: Region, input_box: Strides | None, destinations: Destinations
     ) -> None:
         """Moves and products that the core issues one by one."""
         c, memory, e = self.c, self.plan.memory, self.plan.schedule.target.element_bytes
@@ -221,11 +221,11 @@ class FunctionPrinter:
                 print_tiled_call(self.c, layer, mapping, side, weights, bias)
             self.c.call("wait_for_gemmini")
 
-    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> BoxStrides | None:
+    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Strides | None:
         if layer.input.tensor not in group.members[layer.name].fused_inputs:
             return None
         producer = self.graph.producers(layer.input.tensor)[0].name
-        return box_of(self.graph, group, producer)
+        return box_strides(self.graph, group.members[producer])
 
     def _region_constants(self, plan: LayerPlan, group: GroupPlan) -> None:
         for d in group.axes(plan.form.layer):

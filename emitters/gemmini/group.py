@@ -12,15 +12,14 @@ from fadiff.costmodel.group.fusion import Member, stored_as
 from fadiff.costmodel.group.group_tile import Size
 from fadiff.costmodel.group.pipeline import loop_tiles, pipeline_axis, rounds
 from fadiff.costmodel.group.row_operators import runs_on_core
-from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.costmodel.group.tile_buffer import Strides, box_channels, box_strides
 from fadiff.costmodel.schedule.schedule import GroupTile
 from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul, plus, sub
 from fadiff.emitters.gemmini.form import PIXELS, TILED
 from fadiff.emitters.gemmini.host import description
 from fadiff.emitters.gemmini.library_calls import print_addition, sum_fields
 from fadiff.emitters.gemmini.member_intervals import MemberIntervals
-from fadiff.emitters.gemmini.memory import BoxStrides
-from fadiff.emitters.gemmini.operands import box_of, pointer
+from fadiff.emitters.gemmini.operands import pointer
 from fadiff.emitters.gemmini.pipeline import (
     COUNTERS,
     Lines,
@@ -368,10 +367,10 @@ class GroupPrinter:
                 Interval(columns.start, columns.end, by_pixel),
             )
 
-    def _box(self, tensor: str, producer: int | None, size: Size) -> BoxStrides:
+    def _box(self, tensor: str, producer: int | None, size: Size) -> Strides:
         """How a tensor lies in the box of member `producer`, or in memory."""
         if producer is not None:
-            return box_of(self.graph, self.group, self.group.group.layers[producer])
+            return box_strides(self.graph, self.group.members[self.group.group.layers[producer]])
         *_, n, p, q = size
         channels = self.graph.tensors[tensor].size // (n * p * q)
         return p * q * channels, q * channels, channels

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from fadiff.converter.ir.loops import RELEVANT
 from fadiff.costmodel.group.loop_setting import PinnedWeights
+from fadiff.costmodel.group.tile_buffer import Strides
 from fadiff.emitters.gemmini.expression import Expr, bare
 from fadiff.emitters.gemmini.form import Form
-from fadiff.emitters.gemmini.memory import BoxStrides
 from fadiff.emitters.gemmini.nest import Loop, Nest
 from fadiff.emitters.gemmini.pipeline import LinesBeside
 from fadiff.emitters.gemmini.positions import Positions
@@ -37,9 +37,9 @@ class LoopTiles(ABC):
     """C expression of the first weight."""
     bias: str
     """Likewise; empty without one."""
-    input_box: BoxStrides | None
+    input_box: Strides | None
     """Set for operands in the tile buffer."""
-    output_box: BoxStrides | None
+    output_box: Strides | None
 
     halves: ClassVar[tuple[tuple[str, str], ...]]
     """(operand, C variable that says in which half its tile lies)."""

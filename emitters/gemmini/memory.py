@@ -28,10 +28,6 @@ class Place:
     nbytes: int
 
 
-BoxStrides = tuple[int, int, int]
-"""Elements from one image, row and column to the next in the tile-buffer box of a fused intermediate."""
-
-
 @dataclass(frozen=True)
 class Memory:
     """All places.

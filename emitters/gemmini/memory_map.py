@@ -10,11 +10,11 @@ from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCor
 from fadiff.costmodel.group.fusion import stored_as
 from fadiff.costmodel.group.host_work import host_work
 from fadiff.costmodel.group.row_operators import runs_on_core, source
+from fadiff.costmodel.group.tile_buffer import box_strides
 from fadiff.costmodel.schedule.document import StateRecord
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.emitters.gemmini.constants import STACK_BYTES
 from fadiff.emitters.gemmini.memory import Place
-from fadiff.emitters.gemmini.operands import box_of
 from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from fadiff.emitters.memory_map import (
     LayerPlace,
@@ -100,7 +100,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     if not member.writes_inside:
         return {}
     graph = plan.schedule.graph
-    place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
+    place, box = plan.memory.boxes[layer.outputs[0]], box_strides(graph, member)
     tile = group.group.tile
     assert tile is not None
     e = plan.schedule.target.element_bytes

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer, View
-from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.converter.ir.graph import Tensor, TensorCoreLayer, View
+from fadiff.costmodel.group.tile_buffer import Strides
 from fadiff.emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.formula import float_literal
-from fadiff.emitters.gemmini.memory import BoxStrides, Memory, Place
+from fadiff.emitters.gemmini.memory import Memory, Place
 from fadiff.emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
-from fadiff.emitters.gemmini.plan import GroupPlan, LayerPlan
+from fadiff.emitters.gemmini.plan import LayerPlan
 from fadiff.emitters.gemmini.printer import CPrinter
 
 
@@ -24,14 +24,6 @@ def pointer(place: Place, tensor: Tensor) -> str:
         place.symbol
     ]
     return f"{macro}({C_TYPES[tensor.dtype]}, {place.offset})"
-
-
-def box_of(graph: Graph, group: GroupPlan, producer: str) -> BoxStrides:
-    """Layout of the output of `producer` in the tile buffer."""
-    member = group.members[producer]
-    channels = box_channels(graph, member)
-    _, p, q = group.box_extents(producer)
-    return p * q * channels, q * channels, channels
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class OperandPrinter:
     memory: Memory
     plan: LayerPlan
     element_bytes: int
-    input_box: BoxStrides | None
+    input_box: Strides | None
     destinations: Destinations
     stores_sums: bool
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fadiff.converter.ir.graph import View
 from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.group.pooling import Pool
+from fadiff.costmodel.group.tile_buffer import Strides
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
 from fadiff.emitters.gemmini.form import PIXELS, Form
 from fadiff.emitters.gemmini.local_memory import LocalMemory
-from fadiff.emitters.gemmini.memory import BoxStrides
 from fadiff.emitters.gemmini.nest import Loop, Nest
 from fadiff.emitters.gemmini.next_tile import products_of
 from fadiff.emitters.gemmini.positions import Positions
@@ -61,7 +61,7 @@ class Destinations:
 
     whole: bool = False
     """`whole_output`: to memory as well, each element once."""
-    box: BoxStrides | None = None
+    box: Strides | None = None
     """Of `output` in the tile buffer, where the channels of all groups of a pixel are together."""
     pool: Pool | None = None
     """`pool`: the results are pooled on their way."""
@@ -162,17 +162,17 @@ class OutputPrinter:
     def _store_rows(self, scales: View) -> None:
         """Scales of groups before the tile's are passed over; channels of a depthwise layer share them."""
         of_group = 0 if self.form.depthwise else mul(self.at.start("L1", "G"), scales.strides[0])
-        channel = self.at.output_channel(self.form.output_strides[0])
-        channels = self.at.extent("L1", self.form.output_channel)
-        tile = ("output_row", *self.at.output_pixels(), channel, channels)
-        self.c.call("store_scaled_rows", "&output", "&scales", of_group, *tile)
+        self.c.call("store_scaled_rows", "&output", "&scales", of_group, *self._stored_alone())
 
     def _store_channels(self) -> None:
-        channel = self.at.output_channel(self.form.output_strides[0])
         factors = add("channel_scales", self.at.output_channel(self.form.dims.K))
+        self.c.call("store_scaled_channels", "&output", factors, *self._stored_alone())
+
+    def _stored_alone(self) -> tuple[Expr, ...]:
+        """A tile that goes to a tensor in memory."""
+        channel = self.at.output_channel(self.form.output_strides[0])
         channels = self.at.extent("L1", self.form.output_channel)
-        tile = ("output_row", *self.at.output_pixels(), channel, channels)
-        self.c.call("store_scaled_channels", "&output", factors, *tile)
+        return ("output_row", *self.at.output_pixels(), channel, channels)
 
     def _store_pooled(self, pool: Pool) -> None:
         """Every destination gets the windows that lie in the tile: all of the region's along an axis without

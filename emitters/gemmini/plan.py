@@ -68,11 +68,6 @@ class GroupPlan:
         """Whether several layers run tile by tile."""
         return self.group.tile is not None
 
-    def box_extents(self, name: str) -> tuple[int, int, int]:
-        """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
-        *_, n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
-        return n, p, q
-
 
 @dataclass(frozen=True)
 class FirmwarePlan:
