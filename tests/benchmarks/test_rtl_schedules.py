@@ -46,6 +46,11 @@ def test_every_kept_schedule_was_measured() -> None:
     assert measured <= set(KEPT) <= measured | layers and len(ROWS) >= 50
 
 
+def test_every_timed_layer_has_its_schedule() -> None:
+    kept = KEPT.keys() | read_decisions(NETWORKS / SCHEDULES.name).keys()
+    assert {line["decision"] for line in timed_layers()} <= kept
+
+
 def test_a_program_has_one_default_form_on_an_soc() -> None:
     for path in (MEASURED, NETWORKS / MEASURED.name):
         rows = [row for row in read_rows(path) if row.form in (DEFAULT, LIBRARY)]
