@@ -14,6 +14,7 @@ import numpy as np
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.read.runtime import run_operator
 
 _MOST_PICKS = 32
 """Most values that a TopK picks: each takes one pass over all."""
@@ -43,6 +44,14 @@ def _numbers(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
 
 
+def _moved(program: Program, node: Node) -> np.ndarray:
+    """The flat number of the element that each of the result is, of update i: -1 - i.  Whatever the operator
+    says, that is what it makes of numbers in the place of elements."""
+    data, *updates = (_numbers(program.shapes[name]) for name in (node.inputs[0], *node.inputs[2:3]))
+    operands = (data, program.constants[node.inputs[1]], *(-1 - number for number in updates))
+    return run_operator(node.op, node.version, operands, node.attributes)
+
+
 def _picked(nodes: Nodes, value: str, numbers: np.ndarray, output: str) -> None:
     """Elements (or rows, where all of them are runs) of a value by flat number."""
     flat = nodes.reshape(value, (-1,))
@@ -50,27 +59,9 @@ def _picked(nodes: Nodes, value: str, numbers: np.ndarray, output: str) -> None:
     nodes.give(nodes.reshape(picked, numbers.shape), output)
 
 
-def gather_elements(nodes: Nodes, program: Program, node: Node) -> None:
-    """GatherElements: the element of the same place, another index along one axis."""
-    numbers = _numbers(program.shapes[node.inputs[0]])
-    axis = int(node.attributes.get("axis", 0)) % numbers.ndim
-    indices = program.constants[node.inputs[1]].astype(np.int64)
-    indices = np.where(indices < 0, indices + numbers.shape[axis], indices)
-    trimmed = numbers[
-        tuple(slice(None) if i == axis else slice(0, indices.shape[i]) for i in range(numbers.ndim))
-    ]
-    _picked(nodes, node.inputs[0], np.take_along_axis(trimmed, indices, axis), node.outputs[0])
-
-
-def gather_nd(nodes: Nodes, program: Program, node: Node) -> None:
-    """GatherND: slices by their leading indices."""
-    numbers = _numbers(program.shapes[node.inputs[0]])
-    indices = program.constants[node.inputs[1]]
-    batch = int(node.attributes.get("batch_dims", 0))
-    picked = np.empty((*indices.shape[:-1], *numbers.shape[batch + indices.shape[-1] :]), np.int64)
-    for place in np.ndindex(*indices.shape[:-1]):
-        picked[place] = numbers[(*place[:batch], *indices[place])]
-    _picked(nodes, node.inputs[0], picked, node.outputs[0])
+def picked(nodes: Nodes, program: Program, node: Node) -> None:
+    """GatherElements, GatherND, ReverseSequence: elements by flat number."""
+    _picked(nodes, node.inputs[0], _moved(program, node), node.outputs[0])
 
 
 def gather_computed_elements(nodes: Nodes, program: Program, node: Node) -> None:
@@ -149,31 +140,9 @@ def top_k(nodes: Nodes, program: Program, node: Node) -> None:
         nodes.give(nodes.op("Concat", *found, axis=axis), output)
 
 
-def scatter_elements(nodes: Nodes, program: Program, node: Node) -> None:
-    """ScatterElements (Scatter): the data, with updates in some places."""
-    numbers = _numbers(program.shapes[node.inputs[0]])
-    axis = int(node.attributes.get("axis", 0)) % numbers.ndim
-    indices = program.constants[node.inputs[1]].astype(np.int64)
-    for number, place in enumerate(np.ndindex(*indices.shape)):
-        target = list(place)
-        target[axis] = int(indices[place])
-        numbers[tuple(target)] = -1 - number
-    _overwritten(nodes, node, numbers)
-
-
-def scatter_nd(nodes: Nodes, program: Program, node: Node) -> None:
-    """ScatterND: the data, with slices of the updates in some places."""
-    numbers = _numbers(program.shapes[node.inputs[0]])
-    indices = program.constants[node.inputs[1]]
-    updates = -1 - _numbers(program.shapes[node.inputs[2]])
-    for place in np.ndindex(*indices.shape[:-1]):
-        numbers[tuple(indices[place])] = updates[place]
-    _overwritten(nodes, node, numbers)
-
-
-def _overwritten(nodes: Nodes, node: Node, numbers: np.ndarray) -> None:
-    """Data where a number is not negative, else update -1 - number; whole rows where it can be."""
-    run = 1
+def overwritten(nodes: Nodes, program: Program, node: Node) -> None:
+    """Scatter, ScatterElements, ScatterND: the data, with updates in some places; whole rows where it can be."""
+    numbers, run = _moved(program, node), 1
     for size in reversed(numbers.shape):
         wider = numbers.reshape(-1, run * size)
         steps = np.diff(wider, axis=1)
@@ -226,17 +195,6 @@ def compress(nodes: Nodes, program: Program, node: Node) -> None:
     nodes.give(picked, node.outputs[0])
 
 
-def reverse_sequence(nodes: Nodes, program: Program, node: Node) -> None:
-    """ReverseSequence: the first elements of every sequence backwards."""
-    numbers = _numbers(program.shapes[node.inputs[0]])
-    time = int(node.attributes.get("time_axis", 0))
-    moved = np.moveaxis(numbers, (int(node.attributes.get("batch_axis", 1)), time), (0, 1)).copy()
-    for sequence, length in enumerate(program.constants[node.inputs[1]].tolist()):
-        moved[sequence, :length] = moved[sequence, :length][::-1].copy()
-    back = np.moveaxis(moved, (0, 1), (int(node.attributes.get("batch_axis", 1)), time))
-    _picked(nodes, node.inputs[0], back, node.outputs[0])
-
-
 def constant_diagonal(program: Program, node: Node) -> str | None:
     """The diagonal (second input) is constant."""
     return None if not node.input(1) or node.input(1) in program.constants else "k is computed at run time"
@@ -262,14 +220,14 @@ def triangle(nodes: Nodes, program: Program, node: Node) -> None:
 _AT_PLACES = (constant_indices, no_reduction)
 DECOMPOSITIONS = (
     Decomposition("Compress", compress, (constant_indices,)),
-    Decomposition("GatherElements", gather_elements, applies=at_constant_places),
+    Decomposition("GatherElements", picked, applies=at_constant_places),
     Decomposition("GatherElements", gather_computed_elements),
-    Decomposition("GatherND", gather_nd, applies=at_constant_places),
+    Decomposition("GatherND", picked, applies=at_constant_places),
     Decomposition("GatherND", gather_computed_nd),
-    Decomposition("ReverseSequence", reverse_sequence, (constant_indices,)),
-    Decomposition("Scatter", scatter_elements, _AT_PLACES),
-    Decomposition("ScatterElements", scatter_elements, _AT_PLACES, applies=at_constant_places),
-    Decomposition("ScatterND", scatter_nd, _AT_PLACES, applies=at_constant_places),
+    Decomposition("ReverseSequence", picked, (constant_indices,)),
+    Decomposition("Scatter", overwritten, _AT_PLACES),
+    Decomposition("ScatterElements", overwritten, _AT_PLACES, applies=at_constant_places),
+    Decomposition("ScatterND", overwritten, _AT_PLACES, applies=at_constant_places),
     Decomposition("TensorScatter", tensor_scatter, (one_sequence,)),
     Decomposition("TopK", top_k, (few_picks,)),
     Decomposition("Trilu", triangle, (constant_diagonal,)),

@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.read.runtime import run_nodes
+from fadiff.converter.read.runtime import run_operator
 
 
 def has_no_plain_operands(program: Program, node: Node) -> bool:
@@ -265,19 +263,12 @@ def _interpolation(node: Node, size: int, out: int, scale: float | None) -> np.n
     attributes = {k: v for k, v in node.attributes.items() if k != "axes"}
     if node.version < 11:
         attributes["coordinate_transformation_mode"] = "asymmetric"
+    unit = np.eye(size, dtype=np.float32)[None, None]
     if scale is None:
-        size_or_scale = helper.make_tensor("sizes", TensorProto.INT64, [4], [1, 1, size, out])
-        inputs = ["x", "", "", "sizes"]
-    else:
-        size_or_scale = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 1, scale])
-        inputs = ["x", "", "scales"]
-    probe = helper.make_node("Resize", inputs, ["y"], **attributes)
-    like = helper.make_model(
-        onnx.GraphProto(), opset_imports=[helper.make_opsetid("", max(node.version, 13))], ir_version=8
-    )
-    unit = {"x": np.eye(size, dtype=np.float32)[None, None]}
-    (taps,) = run_nodes([probe], [unit], ["y"], [size_or_scale], like=like)
-    return np.asarray(taps["y"][0, 0])
+        given = (unit, None, None, np.array([1, 1, size, out], np.int64))
+        return run_operator("Resize", max(node.version, 13), given, attributes)[0, 0]
+    scales = np.array([1, 1, 1, scale], np.float32)
+    return run_operator("Resize", max(node.version, 13), (unit, None, scales), attributes)[0, 0]
 
 
 DECOMPOSITIONS = (

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,6 +114,19 @@ def run_region(
     ]
     (found,) = run_nodes(nodes, [{source: values}], [output], constants, like=model)
     return found[output]
+
+
+def run_operator(
+    op: str, version: int, operands: Sequence[np.ndarray | None], attributes: Mapping[str, Any]
+) -> np.ndarray:
+    """The first result of a standard operator of an opset, on arrays (None: an absent input)."""
+    feed = {f"x{i}": array for i, array in enumerate(operands) if array is not None}
+    names = [f"x{i}" if f"x{i}" in feed else "" for i in range(len(operands))]
+    opsets = [helper.make_opsetid("", version)]
+    like = helper.make_model(onnx.GraphProto(), opset_imports=opsets, ir_version=8)
+    node = helper.make_node(op, names, ["y"], **attributes)
+    (found,) = run_nodes([node], [feed], ["y"], like=like)
+    return found["y"]
 
 
 def session_of(
