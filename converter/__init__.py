@@ -2,8 +2,8 @@
 
 `pipeline.convert` is the entry.  Rooms, each needing only those before it: `ir` (representations),
 `read` (file to float model), `rewrites` and `plan` (what becomes one layer), `decompose` (operators in
-terms of others), `contrib` (those of ONNX Runtime in standard ones), `quantise` (integers), `lower`
-(operators to layers), `check` (what the C must compute).
+terms of others, those of ONNX Runtime too), `quantise` (integers), `lower` (operators to layers), `check`
+(what the C must compute).
 
 All but errors is imported on first use: `convert` loads onnx and onnxruntime, the graph NumPy.
 """

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from fadiff.converter.contrib import expand_contrib
 from fadiff.converter.decompose import decompose
+from fadiff.converter.decompose.contrib import expand_contrib
 from fadiff.converter.decompose.tables import tabulate
 from fadiff.converter.decompose.unused import drop_unused
 from fadiff.converter.dequantise.strip import strip_quantisation

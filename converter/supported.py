@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from fadiff.converter.contrib import FUNCTIONS
-from fadiff.converter.contrib import REFUSED as CONTRIB
 from fadiff.converter.decompose import DECOMPOSITIONS
+from fadiff.converter.decompose.contrib import FUNCTIONS
+from fadiff.converter.decompose.contrib import REFUSED as CONTRIB
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS
 from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.lower.constraints import Operator

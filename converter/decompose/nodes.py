@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -114,3 +114,49 @@ class Decomposition:
     write: Callable[[Nodes, Program, Node], None]
     constraints: tuple[Constraint, ...] = ()
     applies: Callable[[Program, Node], bool] = always
+
+
+MICROSOFT = "com.microsoft"
+LEARNING = "ai.onnx.ml"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One operator of ONNX Runtime or of another domain, with a body in standard ones.
+
+    The docstrings of the constraints are the rules in docs/SUPPORTED_OPS.md.
+
+    Attributes:
+        inputs: how many of them the body reads; further ones are refused.
+        attributes: those that it reads.
+        neutral: further attributes, by the values that change nothing; others are refused.
+        outputs: by index, those it gives; others are refused where somebody reads them.
+    """
+
+    op: str
+    write: Callable[[Nodes, Program, Node], None]
+    inputs: int
+    attributes: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    outputs: tuple[int, ...] = (0,)
+    domain: str = MICROSOFT
+
+    def refuses(self, program: Program, node: Node) -> str | None:
+        """Why the body does not say what a node does; None where it does."""
+        for name, value in node.attributes.items():
+            if name not in self.attributes and value not in self.neutral.get(name, ()):
+                return f"attribute {name}={value}"
+        extra = next((v for v in node.inputs[self.inputs :] if v), None)
+        if extra is not None:
+            return f"input {extra} is not understood"
+        asked = next((v for i, v in enumerate(node.outputs) if v and i not in self.outputs), None)
+        if asked is not None:
+            return f"its output {asked} is not computed"
+        return next((why for c in self.constraints if (why := c(program, node)) is not None), None)
+
+
+def unshaped(program: Program, node: Node, *indices: int) -> str | None:
+    """The refusal of a shape that is not known, of any of these inputs that are there."""
+    unknown = next((v for i in indices if (v := node.input(i)) and v not in program.shapes), None)
+    return None if unknown is None else f"the shape of {unknown} is not static"

@@ -1,16 +1,22 @@
-"""Normalisations and pools made of simpler ones: exact sums inside, few roundings."""
+"""Normalisations and pools made of simpler ones: exact sums inside, few roundings.
+
+ONNX Runtime's have the residual add before them in one, or the embeddings of BERT.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from fadiff.converter.decompose.nodes import Decomposition, Nodes
+from fadiff.converter.decompose.integers import summed
+from fadiff.converter.decompose.nodes import Decomposition, Function, Nodes, unshaped
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
 _TINY = 1e-24  # keeps a zero vector zero
+_EPSILON = 1e-12
 
 
 def first_or_second_norm(program: Program, node: Node) -> str | None:
@@ -145,11 +151,7 @@ def lp_pool(nodes: Nodes, program: Program, node: Node) -> None:
     if node.op == "GlobalLpPool":
         mean, count = nodes.op("GlobalAveragePool", powers), math.prod(shape[2:])
     else:
-        kept = {
-            key: value
-            for key, value in node.attributes.items()
-            if key in ("kernel_shape", "strides", "pads", "auto_pad")
-        }
+        kept = node.some("kernel_shape", "strides", "pads", "auto_pad")
         mean = nodes.op("AveragePool", powers, count_include_pad=1, **kept)
         count = math.prod(node.attributes["kernel_shape"])
     total = nodes.op("Mul", mean, nodes.number(count))
@@ -184,6 +186,82 @@ def _sum(nodes: Nodes, node: Node) -> str:
     return partial
 
 
+def skip_layer_norm(nodes: Nodes, program: Program, node: Node) -> None:
+    """LayerNormalization(input + skip + bias); the sum is the fourth output."""
+    total = _skipped(nodes, node, bias=4)
+    nodes.give(_layer_norm(nodes, node, total, node.input(2), node.input(3)), node.output(0))
+    nodes.give(total, node.output(3))
+
+
+def skip_simplified_layer_norm(nodes: Nodes, program: Program, node: Node) -> None:
+    """The same without mean and beta."""
+    total = _skipped(nodes, node, bias=3)
+    nodes.give(
+        rms_norm(nodes, total, node.input(2), node.attributes.get("epsilon", _EPSILON)), node.output(0)
+    )
+    nodes.give(total, node.output(3))
+
+
+def simplified_layer_norm(nodes: Nodes, program: Program, node: Node) -> None:
+    """x / sqrt(mean(x^2) + epsilon) * scale over the last axis."""
+    epsilon = node.attributes.get("epsilon", 1e-5)
+    nodes.give(rms_norm(nodes, node.input(0), node.input(1), epsilon), node.output(0))
+
+
+def rms_norm(nodes: Nodes, x: str, scale: str, epsilon: float) -> str:
+    """Spelled out: planning makes one layer of it, in any opset."""
+    mean = nodes.reduce("ReduceMean", nodes.op("Mul", x, x), [-1])
+    root = nodes.op("Sqrt", nodes.op("Add", mean, nodes.number(epsilon)))
+    return nodes.op("Mul", nodes.op("Div", x, root), scale)
+
+
+def over_the_last_axis(program: Program, node: Node) -> str | None:
+    """axis is the last one."""
+    axis, shape = int(node.attributes.get("axis", -1)), program.shapes.get(node.input(0))
+    last = axis == -1 or (shape is not None and axis == len(shape) - 1)
+    return None if last else f"axis {axis} is not the last one"
+
+
+def embed_layer_norm(nodes: Nodes, program: Program, node: Node) -> None:
+    """Sum of word, position and segment embeddings, normalised; the mask's ones are counted."""
+    embed(nodes, program, node, [node.input(i) for i in range(2, 7)], node.input(8))
+
+
+def known_words(program: Program, node: Node) -> str | None:
+    """The shape of the words is static."""
+    return unshaped(program, node, 0)
+
+
+def embed(nodes: Nodes, program: Program, node: Node, tables: Sequence[str], places: str) -> None:
+    """EmbedLayerNormalization of tables of words, positions and segments, gamma and beta."""
+    words, positions, segments, gamma, beta = tables
+    batch, length = program.shapes[node.input(0)]
+    total = nodes.op("Gather", words, node.input(0))
+    places = places or nodes.constant(np.arange(length, dtype=np.int64)[None])
+    total = nodes.op("Add", total, nodes.op("Gather", positions, places))
+    if node.input(1) and segments:
+        total = nodes.op("Add", total, nodes.op("Gather", segments, node.input(1)))
+    nodes.give(_layer_norm(nodes, node, total, gamma, beta), node.output(0))
+    nodes.give(total, node.output(2))
+    if node.output(1) and node.input(7):
+        nodes.give(nodes.reshape(summed(nodes, node.input(7), 1, length), (batch,)), node.output(1))
+    else:
+        nodes.give(nodes.constant(np.zeros(batch, np.int32)), node.output(1))
+
+
+def _skipped(nodes: Nodes, node: Node, bias: int) -> str:
+    first = node.input(0)
+    if node.input(bias):
+        first = nodes.op("Add", first, node.input(bias))
+    return nodes.op("Add", first, node.input(1))
+
+
+def _layer_norm(nodes: Nodes, node: Node, x: str, gamma: str, beta: str) -> str:
+    epsilon = node.attributes.get("epsilon", _EPSILON)
+    affine = [gamma, beta] if beta else [gamma]
+    return nodes.op("LayerNormalization", x, *affine, axis=-1, epsilon=epsilon)
+
+
 DECOMPOSITIONS = (
     Decomposition("GlobalLpPool", lp_pool, (two_axes,)),
     Decomposition("GroupNormalization", group_normalization, (constant_affine,)),
@@ -197,4 +275,32 @@ DECOMPOSITIONS = (
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     ),
     Decomposition("Sum", total, applies=more_than_two_inputs),
+)
+FUNCTIONS = (
+    Function(
+        "EmbedLayerNormalization",
+        embed_layer_norm,
+        9,
+        ("epsilon",),
+        (known_words,),
+        {"mask_index_type": (0, 1)},
+        outputs=(0, 1, 2),
+    ),
+    Function(
+        "SimplifiedLayerNormalization",
+        simplified_layer_norm,
+        2,
+        ("axis", "epsilon"),
+        (over_the_last_axis,),
+        {"stash_type": (1,)},
+        domain="",
+    ),
+    Function("SkipLayerNormalization", skip_layer_norm, 5, ("epsilon",), outputs=(0, 3)),
+    Function(
+        "SkipSimplifiedLayerNormalization",
+        skip_simplified_layer_norm,
+        4,
+        ("epsilon",),
+        outputs=(0, 3),
+    ),
 )

@@ -141,7 +141,7 @@ def top_k(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def overwritten(nodes: Nodes, program: Program, node: Node) -> None:
-    """Scatter, ScatterElements, ScatterND: the data, with updates in some places; whole rows where it can be."""
+    """Scatter, ScatterElements, ScatterND: the data (whole rows where it can be), updates in some places."""
     numbers, run = _moved(program, node), 1
     for size in reversed(numbers.shape):
         wider = numbers.reshape(-1, run * size)

@@ -265,10 +265,11 @@ def _interpolation(node: Node, size: int, out: int, scale: float | None) -> np.n
         attributes["coordinate_transformation_mode"] = "asymmetric"
     unit = np.eye(size, dtype=np.float32)[None, None]
     if scale is None:
-        given = (unit, None, None, np.array([1, 1, size, out], np.int64))
-        return run_operator("Resize", max(node.version, 13), given, attributes)[0, 0]
-    scales = np.array([1, 1, 1, scale], np.float32)
-    return run_operator("Resize", max(node.version, 13), (unit, None, scales), attributes)[0, 0]
+        size_or_scale = [None, np.array([1, 1, size, out], np.int64)]
+    else:
+        size_or_scale = [np.array([1, 1, 1, scale], np.float32)]
+    operands = [unit, None, *size_or_scale]
+    return np.asarray(run_operator("Resize", max(node.version, 13), operands, attributes)[0, 0])
 
 
 DECOMPOSITIONS = (

@@ -113,12 +113,8 @@ def pool(nodes: Nodes, program: Program, node: Node) -> None:
     kernel = tuple(node.attributes["kernel_shape"])
     pads = pads_of(node, (d, h, w), kernel)
     given = {"kernel_shape": kernel, "pads": pads}
-    given |= {
-        name: tuple(node.attributes[name]) for name in ("strides", "dilations") if name in node.attributes
-    }
-    rest = {
-        name: node.attributes[name] for name in ("ceil_mode", "count_include_pad") if name in node.attributes
-    }
+    given |= node.some("strides", "dilations")
+    rest = node.some("ceil_mode", "count_include_pad")
 
     def over(value: str, shape: tuple[int, ...], axes: Sequence[int | None]) -> str:
         """A pool over two axes; None: one that is left alone."""

@@ -54,6 +54,14 @@ class Node:
         """Name of an input, empty when absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
+    def output(self, index: int) -> str:
+        """Name of an output, empty when nobody wants it."""
+        return self.outputs[index] if index < len(self.outputs) else ""
+
+    def some(self, *names: str) -> dict[str, Any]:
+        """Those of some attributes that the node has."""
+        return {name: self.attributes[name] for name in names if name in self.attributes}
+
 
 @dataclass(frozen=True)
 class Program:

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from fadiff.converter import UnsupportedError, convert
-from fadiff.converter.contrib import FUNCTIONS, expand_contrib
+from fadiff.converter.decompose.contrib import FUNCTIONS, expand_contrib
 from tests.converter.oracle import session
 
 GENERATOR = np.random.default_rng(11)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fadiff.converter.contrib import FUNCTIONS
+from fadiff.converter.decompose.contrib import FUNCTIONS
 from fadiff.converter.lower.table import FOR_ALL, OPERATORS
 
 

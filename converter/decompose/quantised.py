@@ -9,65 +9,67 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.contrib.attention import ALONE, SETTINGS, attend_with_past, mask_shape, split_heads
-from fadiff.converter.contrib.call import Call, Function
-from fadiff.converter.contrib.norms import embed, known_words
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.attention import ALONE, SETTINGS, attend_with_past, mask_shape, split_heads
+from fadiff.converter.decompose.nodes import Function, Nodes, unshaped
+from fadiff.converter.decompose.norms import embed, known_words
+from fadiff.converter.ir.program import Node, Program
 
 
-def dynamic_quantize_matmul(nodes: Nodes, call: Call) -> None:
+def dynamic_quantize_matmul(nodes: Nodes, program: Program, node: Node) -> None:
     """Product of floats (calibrated like any) and dequantised weights, plus a bias."""
-    y = nodes.op("MatMul", call.input(0), _weights(nodes, call, 1, 2, 3))
-    nodes.give(nodes.op("Add", y, call.input(4)) if call.input(4) else y, call.output(0))
+    y = nodes.op("MatMul", node.input(0), _weights(nodes, program, node, 1, 2, 3))
+    nodes.give(nodes.op("Add", y, node.input(4)) if node.input(4) else y, node.output(0))
 
 
-def matmul_integer_to_float(nodes: Nodes, call: Call) -> None:
+def matmul_integer_to_float(nodes: Nodes, program: Program, node: Node) -> None:
     """The same, of integers that DynamicQuantizeLinear made, or whose scale is constant."""
-    x = _floats(nodes, call, 2, 4)
-    y = nodes.op("MatMul", x, _weights(nodes, call, 1, 3, 5))
-    nodes.give(nodes.op("Add", y, call.input(6)) if call.input(6) else y, call.output(0))
+    x = _floats(nodes, program, node, 2, 4)
+    y = nodes.op("MatMul", x, _weights(nodes, program, node, 1, 3, 5))
+    nodes.give(nodes.op("Add", y, node.input(6)) if node.input(6) else y, node.output(0))
 
 
-def q_attention(nodes: Nodes, call: Call) -> None:
+def q_attention(nodes: Nodes, program: Program, node: Node) -> None:
     """Attention of dequantised input and weights."""
-    batch, length, _ = call.sizes(0)
-    heads, columns = int(call.attribute("num_heads")), call.sizes(1)[1] // 3
-    x = _floats(nodes, call, 3, 6)
+    batch, length, _ = program.shapes[node.input(0)]
+    heads, columns = int(node.attributes["num_heads"]), program.shapes[node.input(1)][1] // 3
+    x = _floats(nodes, program, node, 3, 6)
     parts = []
     for i in range(3):
         start, end = i * columns, (i + 1) * columns
-        product = nodes.op("MatMul", x, _weights(nodes, call, 1, 4, 7, start, end))
-        product = nodes.op("Add", product, nodes.slice(call.input(2), 0, start, end))
+        product = nodes.op("MatMul", x, _weights(nodes, program, node, 1, 4, 7, start, end))
+        product = nodes.op("Add", product, nodes.slice(node.input(2), 0, start, end))
         parts.append(split_heads(nodes, product, (batch, length, heads, columns // heads)))
     queries, keys, values = parts
-    attend_with_past(nodes, call, queries, keys, values, (columns,) * 3, length, mask=5, past=8, bias=-1)
+    attend_with_past(
+        nodes, program, node, queries, keys, values, (columns,) * 3, length, mask=5, past=8, bias=-1
+    )
 
 
-def known_quantised_attention(call: Call) -> str | None:
+def known_quantised_attention(program: Program, node: Node) -> str | None:
     """Shapes of input, mask and past are static; weights are constant."""
-    return call.unshaped(0, 5, 8) or constant_weights(call) or mask_shape(call, 5)
+    return unshaped(program, node, 0, 5, 8) or constant_weights(program, node) or mask_shape(program, node, 5)
 
 
-def constant_weights(call: Call) -> str | None:
+def constant_weights(program: Program, node: Node) -> str | None:
     """Weights are constant."""
-    return None if call.constant(1) is not None else f"{call.input(1)} is computed at run time"
+    return None if program.constant(node.input(1)) is not None else f"{node.input(1)} is computed at run time"
 
 
-def q_embed_layer_norm(nodes: Nodes, call: Call) -> None:
+def q_embed_layer_norm(nodes: Nodes, program: Program, node: Node) -> None:
     """EmbedLayerNormalization of dequantised tables, gamma and beta."""
     tables = [
-        _dequantised(nodes, *(call.input(i + first) for first in (2, 8, 13))) if call.input(i + 2) else ""
+        _dequantised(nodes, *(node.input(i + first) for first in (2, 8, 13))) if node.input(i + 2) else ""
         for i in range(5)
     ]
-    embed(nodes, call, tables, places="")
+    embed(nodes, program, node, tables, places="")
 
 
-def _floats(nodes: Nodes, call: Call, scale: int, zero: int) -> str:
+def _floats(nodes: Nodes, program: Program, node: Node, scale: int, zero: int) -> str:
     """The first input as floats: what DynamicQuantizeLinear read, or dequantised."""
-    source = call.program.producer.get(call.input(0))
+    source = program.producer.get(node.input(0))
     if source is not None and source.op == "DynamicQuantizeLinear":
         return source.inputs[0]
-    return _dequantised(nodes, *(call.input(i) for i in (0, scale, zero)))
+    return _dequantised(nodes, *(node.input(i) for i in (0, scale, zero)))
 
 
 def _dequantised(nodes: Nodes, x: str, scale: str, zero: str, **attributes: Any) -> str:
@@ -75,14 +77,21 @@ def _dequantised(nodes: Nodes, x: str, scale: str, zero: str, **attributes: Any)
 
 
 def _weights(
-    nodes: Nodes, call: Call, weight: int, scale: int, zero: int, start: int = 0, end: int | None = None
+    nodes: Nodes,
+    program: Program,
+    node: Node,
+    weight: int,
+    scale: int,
+    zero: int,
+    start: int = 0,
+    end: int | None = None,
 ) -> str:
     """Dequantised columns of constant weights, with one scale or one for each column."""
-    integers, steps, centre = (call.constant(i) for i in (weight, scale, zero))
+    integers, steps, centre = (program.constant(node.input(i)) for i in (weight, scale, zero))
     assert integers is not None
     columns = np.ascontiguousarray(integers[:, start:end])
     if steps is None:
-        return _dequantised(nodes, nodes.constant(columns, "weight"), call.input(scale), call.input(zero))
+        return _dequantised(nodes, nodes.constant(columns, "weight"), node.input(scale), node.input(zero))
     names = [nodes.constant(columns, "weight")]
     for vector in (steps, centre):
         if vector is not None:

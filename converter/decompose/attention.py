@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fadiff.converter.contrib.call import Call, Function
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.nodes import Function, Nodes, unshaped
+from fadiff.converter.ir.program import Node, Program
 
 LOWEST = float(np.finfo(np.float32).min)
 """The number added to scores that must not count."""
@@ -22,22 +22,23 @@ ALONE: Mapping[str, tuple[object, ...]] = {"do_rotary": (0,), "past_present_shar
 """Those that say nothing where they are 0."""
 
 
-def attention(nodes: Nodes, call: Call) -> None:
+def attention(nodes: Nodes, program: Program, node: Node) -> None:
     """Attention: projections of the input to queries, keys and values, then attention of each head."""
-    batch, length, _ = call.sizes(0)
-    heads = int(call.attribute("num_heads"))
-    parts = _parts(call)
+    batch, length, _ = program.shapes[node.input(0)]
+    heads = int(node.attributes["num_heads"])
+    parts = _parts(program, node)
     ends = np.cumsum([0, *parts]).tolist()
     queries, keys, values = (
-        split_heads(nodes, _projected(nodes, call, a, b), (batch, length, heads, (b - a) // heads))
+        split_heads(nodes, _projected(nodes, program, node, a, b), (batch, length, heads, (b - a) // heads))
         for a, b in pairwise(ends)
     )
-    attend_with_past(nodes, call, queries, keys, values, parts, length, mask=3, past=4, bias=5)
+    attend_with_past(nodes, program, node, queries, keys, values, parts, length, mask=3, past=4, bias=5)
 
 
 def attend_with_past(
     nodes: Nodes,
-    call: Call,
+    program: Program,
+    node: Node,
     queries: str,
     keys: str,
     values: str,
@@ -53,57 +54,57 @@ def attend_with_past(
     Queries, keys and values are [batch, heads, length, width]; past and present hold keys and values
     behind each other, [2, batch, heads, length, width].
     """
-    batch, heads = call.sizes(0)[0], int(call.attribute("num_heads"))
-    before = call.sizes(past)[3] if call.input(past) else 0
-    if call.input(past):
-        keys = nodes.op("Concat", nodes.pick(call.input(past), 0, 0), keys, axis=2)
-        values = nodes.op("Concat", nodes.pick(call.input(past), 0, 1), values, axis=2)
-    if call.output(1):
+    batch, heads = program.shapes[node.input(0)][0], int(node.attributes["num_heads"])
+    before = program.shapes[node.input(past)][3] if node.input(past) else 0
+    if node.input(past):
+        keys = nodes.op("Concat", nodes.pick(node.input(past), 0, 0), keys, axis=2)
+        values = nodes.op("Concat", nodes.pick(node.input(past), 0, 1), values, axis=2)
+    if node.output(1):
         shape = (1, batch, heads, before + length, parts[1] // heads)
         both = [nodes.reshape(value, shape) for value in (keys, values)]
-        nodes.give(nodes.op("Concat", *both, axis=0), call.output(1))
-    added = _added(nodes, call, mask, bias, length, before + length)
-    scale = call.attribute("scale", 0.0) or 1 / math.sqrt(parts[0] // heads)
+        nodes.give(nodes.op("Concat", *both, axis=0), node.output(1))
+    added = _added(nodes, program, node, mask, bias, length, before + length)
+    scale = node.attributes.get("scale", 0.0) or 1 / math.sqrt(parts[0] // heads)
     y = attend(nodes, queries, keys, values, scale, added)
-    nodes.give(join_heads(nodes, y, (batch, length, parts[2])), call.output(0))
+    nodes.give(join_heads(nodes, y, (batch, length, parts[2])), node.output(0))
 
 
-def known_attention(call: Call) -> str | None:
+def known_attention(program: Program, node: Node) -> str | None:
     """Shapes of input, weights, mask and past are static; the mask has two axes or three, or is the lengths
     (and beginnings) of the sequences."""
-    return call.unshaped(0, 1, 3, 4) or mask_shape(call, 3)
+    return unshaped(program, node, 0, 1, 3, 4) or mask_shape(program, node, 3)
 
 
-def mask_shape(call: Call, mask: int) -> str | None:
+def mask_shape(program: Program, node: Node, mask: int) -> str | None:
     """Why a mask is not understood."""
-    if not call.input(mask):
+    if not node.input(mask):
         return None
-    shape, batch = call.sizes(mask), call.sizes(0)[0]
+    shape, batch = program.shapes[node.input(mask)], program.shapes[node.input(0)][0]
     fits = len(shape) in (2, 3) or shape in ((batch,), (2 * batch,))
     return None if fits else f"a mask of shape {list(shape)}"
 
 
-def multi_head_attention(nodes: Nodes, call: Call) -> None:
+def multi_head_attention(nodes: Nodes, program: Program, node: Node) -> None:
     """MultiHeadAttention: of queries, keys and values that are there, packed together or apart."""
-    heads = int(call.attribute("num_heads"))
-    batch, length = call.sizes(0)[:2]
-    queries, keys, values = _given(nodes, call, heads)
-    before = call.sizes(6)[2] if call.input(6) else 0
-    if call.input(6):
-        keys = nodes.op("Concat", call.input(6), keys, axis=2)
-        values = nodes.op("Concat", call.input(7), values, axis=2)
-    nodes.give(keys, call.output(1))
-    nodes.give(values, call.output(2))
-    total, width, value_width = before + _key_length(call), *_widths(call, heads)
-    added = _added(nodes, call, 4, 5, length, total)
-    scale = call.attribute("scale", 0.0) or 1 / math.sqrt(width)
+    heads = int(node.attributes["num_heads"])
+    batch, length = program.shapes[node.input(0)][:2]
+    queries, keys, values = _given(nodes, program, node, heads)
+    before = program.shapes[node.input(6)][2] if node.input(6) else 0
+    if node.input(6):
+        keys = nodes.op("Concat", node.input(6), keys, axis=2)
+        values = nodes.op("Concat", node.input(7), values, axis=2)
+    nodes.give(keys, node.output(1))
+    nodes.give(values, node.output(2))
+    total, width, value_width = before + _key_length(program, node), *_widths(program, node, heads)
+    added = _added(nodes, program, node, 4, 5, length, total)
+    scale = node.attributes.get("scale", 0.0) or 1 / math.sqrt(width)
     y = attend(nodes, queries, keys, values, scale, added)
-    nodes.give(join_heads(nodes, y, (batch, length, heads * value_width)), call.output(0))
+    nodes.give(join_heads(nodes, y, (batch, length, heads * value_width)), node.output(0))
 
 
-def known_heads(call: Call) -> str | None:
+def known_heads(program: Program, node: Node) -> str | None:
     """Shapes of queries, keys, values, mask and past are static."""
-    return call.unshaped(0, 1, 2, 4, 6) or mask_shape(call, 4)
+    return unshaped(program, node, 0, 1, 2, 4, 6) or mask_shape(program, node, 4)
 
 
 def attend(nodes: Nodes, queries: str, keys: str, values: str, scale: float, added: Sequence[str]) -> str:
@@ -125,28 +126,32 @@ def join_heads(nodes: Nodes, x: str, shape: Sequence[int]) -> str:
     return nodes.reshape(nodes.transpose(x, (0, 2, 1, 3)), shape)
 
 
-def _added(nodes: Nodes, call: Call, mask: int, bias: int, length: int, total: int) -> list[str]:
+def _added(
+    nodes: Nodes, program: Program, node: Node, mask: int, bias: int, length: int, total: int
+) -> list[str]:
     """The terms added to scores of `length` queries and `total` keys: the bias (none: a negative place), and
     one value that blanks padding and later positions."""
-    added = [call.input(bias)] if bias >= 0 and call.input(bias) else []
-    padding = padding_mask(nodes, call, mask, total, float(call.attribute("mask_filter_value", _PADDING)))
-    if not call.attribute("unidirectional", 0) or length == 1:
+    added = [node.input(bias)] if bias >= 0 and node.input(bias) else []
+    padding = padding_mask(
+        nodes, program, node, mask, total, float(node.attributes.get("mask_filter_value", _PADDING))
+    )
+    if not node.attributes.get("unidirectional", 0) or length == 1:
         return [*added, padding] if padding else added
     later = np.triu(np.full((length, total), LOWEST, np.float32), total - length + 1)
     future = nodes.constant(later[None, None], "causal")
     return [*added, nodes.op("Add", future, padding) if padding else future]
 
 
-def padding_mask(nodes: Nodes, call: Call, mask: int, total: int, fill: float) -> str:
+def padding_mask(nodes: Nodes, program: Program, node: Node, mask: int, total: int, fill: float) -> str:
     """0 and `fill` [batch, 1, 1 or length, total], of a mask of 1 and 0 or of lengths; empty without one."""
-    if not call.input(mask):
+    if not node.input(mask):
         return ""
-    shape = call.sizes(mask)
-    batch = call.sizes(0)[0]
+    shape = program.shapes[node.input(mask)]
+    batch = program.shapes[node.input(0)][0]
     if len(shape) == 1:
-        seen = _before_end(nodes, call.input(mask), batch, shape[0], total)
+        seen = _before_end(nodes, node.input(mask), batch, shape[0], total)
     else:
-        ones = nodes.op("Greater", call.input(mask), nodes.constant(np.int32(0)))
+        ones = nodes.op("Greater", node.input(mask), nodes.constant(np.int32(0)))
         seen = nodes.reshape(ones, (shape[0], 1, *((1,) if len(shape) == 2 else ()), *shape[1:]))
     return nodes.op("Where", seen, nodes.number(0), nodes.number(fill))
 
@@ -162,52 +167,52 @@ def _before_end(nodes: Nodes, ends: str, batch: int, size: int, total: int) -> s
     return nodes.reshape(seen, (batch, 1, 1, total))
 
 
-def _parts(call: Call) -> tuple[int, ...]:
+def _parts(program: Program, node: Node) -> tuple[int, ...]:
     """Columns of the weights that are of queries, keys and values."""
-    sizes = call.attribute("qkv_hidden_sizes")
-    return tuple(sizes) if sizes else (call.sizes(1)[1] // 3,) * 3
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    return tuple(sizes) if sizes else (program.shapes[node.input(1)][1] // 3,) * 3
 
 
-def _projected(nodes: Nodes, call: Call, start: int, end: int) -> str:
+def _projected(nodes: Nodes, program: Program, node: Node, start: int, end: int) -> str:
     """A product of its own for some columns, so that it has a scale of its own."""
-    y = nodes.op("MatMul", call.input(0), nodes.slice(call.input(1), 1, start, end))
-    return nodes.op("Add", y, nodes.slice(call.input(2), 0, start, end)) if call.input(2) else y
+    y = nodes.op("MatMul", node.input(0), nodes.slice(node.input(1), 1, start, end))
+    return nodes.op("Add", y, nodes.slice(node.input(2), 0, start, end)) if node.input(2) else y
 
 
-def _given(nodes: Nodes, call: Call, heads: int) -> list[str]:
+def _given(nodes: Nodes, program: Program, node: Node, heads: int) -> list[str]:
     """Queries, keys and values [batch, heads, length, width] of MultiHeadAttention, with their biases."""
-    width, value_width = _widths(call, heads)
+    width, value_width = _widths(program, node, heads)
     widths = (width, width, value_width)
-    packed = call.sizes(1 if call.input(1) else 0)
+    packed = program.shapes[node.input(1 if node.input(1) else 0)]
     ends = np.cumsum([0, *(heads * w for w in widths)]).tolist()
     found = []
     for i, columns in enumerate(widths):
-        source = i if call.input(i) else (1 if call.input(1) else 0)
-        x, shape = call.input(source), call.sizes(source)
+        source = i if node.input(i) else (1 if node.input(1) else 0)
+        x, shape = node.input(source), program.shapes[node.input(source)]
         if len(shape) == 5:  # batch, length, heads, parts, width
             x = nodes.pick(x, 3, i - source if source else i)
             x = nodes.reshape(x, (packed[0], packed[1], heads * columns))
         elif len(shape) == 4:
             found.append(x)
             continue
-        if call.input(3):
-            x = nodes.op("Add", x, nodes.slice(call.input(3), 0, ends[i], ends[i + 1]))
+        if node.input(3):
+            x = nodes.op("Add", x, nodes.slice(node.input(3), 0, ends[i], ends[i + 1]))
         found.append(split_heads(nodes, x, (shape[0], shape[1], heads, columns)))
     return found
 
 
-def _widths(call: Call, heads: int) -> tuple[int, int]:
+def _widths(program: Program, node: Node, heads: int) -> tuple[int, int]:
     """Numbers of a head of queries and keys, and of values."""
-    shape = call.sizes(0)
+    shape = program.shapes[node.input(0)]
     width = shape[4] if len(shape) == 5 else shape[2] // heads
-    if not call.input(2):
+    if not node.input(2):
         return width, width
-    values = call.sizes(2)
+    values = program.shapes[node.input(2)]
     return width, values[3] if len(values) == 4 else values[2] // heads
 
 
-def _key_length(call: Call) -> int:
-    shape = call.sizes(1 if call.input(1) else 0)
+def _key_length(program: Program, node: Node) -> int:
+    shape = program.shapes[node.input(1 if node.input(1) else 0)]
     return shape[2] if len(shape) == 4 else shape[1]
 
 

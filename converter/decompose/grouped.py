@@ -8,41 +8,42 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from fadiff.converter.contrib.attention import LOWEST, join_heads, split_heads
-from fadiff.converter.contrib.call import Call, Function
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.attention import LOWEST, join_heads, split_heads
+from fadiff.converter.decompose.nodes import Function, Nodes, unshaped
+from fadiff.converter.ir.program import Node, Program
 
 
-def rotary_embedding(nodes: Nodes, call: Call) -> None:
+def rotary_embedding(nodes: Nodes, program: Program, node: Node) -> None:
     """Pairs of every head's first numbers, turned by the angles of their position."""
-    shape, half = call.sizes(0), call.sizes(2)[1]
-    x = call.input(0)
+    shape, half = program.shapes[node.input(0)], program.shapes[node.input(2)][1]
+    x = node.input(0)
     if len(shape) == 3:
-        heads = int(call.attribute("num_heads", 0))
-        width = shape[2] // heads if call.attribute("rotary_embedding_dim", 0) else 2 * half
+        heads = int(node.attributes.get("num_heads", 0))
+        width = shape[2] // heads if node.attributes.get("rotary_embedding_dim", 0) else 2 * half
         x = nodes.transpose(nodes.reshape(x, (*shape[:2], shape[2] // width, width)), (0, 2, 1, 3))
     else:
         width = shape[3]
     batch, length = shape[0], shape[-2]
-    places = call.input(1)
-    if len(call.sizes(1)) < 2 and length > 1:  # where the sequences begin
+    places = node.input(1)
+    if len(program.shapes[node.input(1)]) < 2 and length > 1:  # where the sequences begin
         first = nodes.reshape(places, (1, 1))
         places = nodes.op("Add", first, nodes.constant(np.arange(length, dtype=np.int64)[None]))
-    elif len(call.sizes(1)) < 2:
+    elif len(program.shapes[node.input(1)]) < 2:
         places = nodes.reshape(places, (1, 1))
-    cos, sin = angles(nodes, call.input(2), call.input(3), places)
-    turned = rotate(nodes, x, cos, sin, half, width, bool(call.attribute("interleaved", 0)))
+    cos, sin = angles(nodes, node.input(2), node.input(3), places)
+    turned = rotate(nodes, x, cos, sin, half, width, bool(node.attributes.get("interleaved", 0)))
     if len(shape) == 3:
         turned = nodes.reshape(nodes.transpose(turned, (0, 2, 1, 3)), (batch, length, shape[2]))
-    nodes.give(turned, call.output(0))
+    nodes.give(turned, node.output(0))
 
 
-def known_angles(call: Call) -> str | None:
+def known_angles(program: Program, node: Node) -> str | None:
     """Shapes are static; with rotary_embedding_dim, num_heads is given."""
-    if unshaped := call.unshaped(0, 1, 2):
-        return unshaped
-    headless = call.attribute("rotary_embedding_dim", 0) and not call.attribute("num_heads", 0)
-    return "rotary_embedding_dim without num_heads" if headless and len(call.sizes(0)) == 3 else None
+    if unknown := unshaped(program, node, 0, 1, 2):
+        return unknown
+    needs_heads = node.attributes.get("rotary_embedding_dim", 0) and len(program.shapes[node.input(0)]) == 3
+    headless = needs_heads and not node.attributes.get("num_heads", 0)
+    return "rotary_embedding_dim without num_heads" if headless else None
 
 
 def angles(nodes: Nodes, cos_cache: str, sin_cache: str, places: str) -> tuple[str, str]:
@@ -102,81 +103,83 @@ class _Sizes:
     """Where the new positions stand, None where it is computed at run time."""
 
 
-def group_query_attention(nodes: Nodes, call: Call) -> None:
+def group_query_attention(nodes: Nodes, program: Program, node: Node) -> None:
     """GroupQueryAttention."""
-    sizes = _sizes(call)
-    begin = "" if sizes.begin is not None else _begin(nodes, call, sizes)
-    queries, keys, values = _given(nodes, call, sizes)
-    if call.attribute("do_rotary", 0):
-        queries, keys = _turned(nodes, call, sizes, begin, queries, keys)
+    sizes = _sizes(program, node)
+    begin = "" if sizes.begin is not None else _begin(nodes, program, node, sizes)
+    queries, keys, values = _given(nodes, program, node, sizes)
+    if node.attributes.get("do_rotary", 0):
+        queries, keys = _turned(nodes, program, node, sizes, begin, queries, keys)
     keys, values = (
-        _cached(nodes, call.input(3 + i), new, sizes, begin) for i, new in enumerate((keys, values))
+        _cached(nodes, node.input(3 + i), new, sizes, begin) for i, new in enumerate((keys, values))
     )
-    nodes.give(keys, call.output(1))
-    nodes.give(values, call.output(2))
-    scale = call.attribute("scale", 0.0) or 1 / math.sqrt(sizes.width)
-    y = _attended(nodes, call, sizes, begin, queries, keys, values, scale)
-    nodes.give(join_heads(nodes, y, (sizes.batch, sizes.length, sizes.heads * sizes.width)), call.output(0))
+    nodes.give(keys, node.output(1))
+    nodes.give(values, node.output(2))
+    scale = node.attributes.get("scale", 0.0) or 1 / math.sqrt(sizes.width)
+    y = _attended(nodes, program, node, sizes, begin, queries, keys, values, scale)
+    nodes.give(join_heads(nodes, y, (sizes.batch, sizes.length, sizes.heads * sizes.width)), node.output(0))
 
 
-def known_groups(call: Call) -> str | None:
+def known_groups(program: Program, node: Node) -> str | None:
     """Shapes of queries and past are static, total_sequence_length is constant."""
-    if unshaped := call.unshaped(0, 3, 10, 7):
-        return unshaped
-    if call.input(3) and call.sizes(3)[2] and call.constant(6) is None:
-        return f"{call.input(6)} (total_sequence_length) is computed at run time"
+    if unknown := unshaped(program, node, 0, 3, 10, 7):
+        return unknown
+    if node.input(3) and program.shapes[node.input(3)][2] and program.constant(node.input(6)) is None:
+        return f"{node.input(6)} (total_sequence_length) is computed at run time"
     return None
 
 
-def _sizes(call: Call) -> _Sizes:
-    heads, groups = int(call.attribute("num_heads")), int(call.attribute("kv_num_heads"))
-    batch, length, hidden = call.sizes(0)
-    width = hidden // heads if call.input(1) else hidden // (heads + 2 * groups)
-    past = call.sizes(3)[2] if call.input(3) else 0
-    said = call.constant(6)
+def _sizes(program: Program, node: Node) -> _Sizes:
+    heads, groups = int(node.attributes["num_heads"]), int(node.attributes["kv_num_heads"])
+    batch, length, hidden = program.shapes[node.input(0)]
+    width = hidden // heads if node.input(1) else hidden // (heads + 2 * groups)
+    past = program.shapes[node.input(3)][2] if node.input(3) else 0
+    said = program.constant(node.input(6))
     total = length if said is None or not past else max(int(said.reshape(-1)[0]), past)
     begin: int | None = 0
     if past and (said is None or int(said.reshape(-1)[0]) != length):
-        lasts = call.constant(5)
+        lasts = program.constant(node.input(5))
         begins = set() if lasts is None else {int(last) + 1 - length for last in lasts.reshape(-1)}
         begin = begins.pop() if len(begins) == 1 else None
     return _Sizes(batch, length, heads, groups, width, past, total, begin)
 
 
-def _begin(nodes: Nodes, call: Call, sizes: _Sizes) -> str:
+def _begin(nodes: Nodes, program: Program, node: Node, sizes: _Sizes) -> str:
     """Where the new positions stand, [batch, 1] int32: the last position is in seqlens_k."""
-    lasts = nodes.reshape(call.input(5), (sizes.batch, 1))
+    lasts = nodes.reshape(node.input(5), (sizes.batch, 1))
     return nodes.op("Add", lasts, nodes.constant(np.int32(1 - sizes.length)))
 
 
-def _given(nodes: Nodes, call: Call, sizes: _Sizes) -> tuple[str, str, str]:
+def _given(nodes: Nodes, program: Program, node: Node, sizes: _Sizes) -> tuple[str, str, str]:
     """Queries, keys and values [batch, heads, length, width], packed in the first input or apart."""
     found = []
     start = 0
     for i, heads in enumerate((sizes.heads, sizes.groups, sizes.groups)):
         columns = heads * sizes.width
-        x = call.input(i)
-        if not call.input(1):
-            x = nodes.slice(call.input(0), 2, start, start + columns)
+        x = node.input(i)
+        if not node.input(1):
+            x = nodes.slice(node.input(0), 2, start, start + columns)
             start += columns
         found.append(split_heads(nodes, x, (sizes.batch, sizes.length, heads, sizes.width)))
     queries, keys, values = found
     return queries, keys, values
 
 
-def _turned(nodes: Nodes, call: Call, sizes: _Sizes, begin: str, queries: str, keys: str) -> tuple[str, str]:
-    half = call.sizes(7)[1]
+def _turned(
+    nodes: Nodes, program: Program, node: Node, sizes: _Sizes, begin: str, queries: str, keys: str
+) -> tuple[str, str]:
+    half = program.shapes[node.input(7)][1]
     steps = np.arange(sizes.length, dtype=np.int64)
-    if call.input(9):
-        places = call.input(9)
+    if node.input(9):
+        places = node.input(9)
     elif sizes.begin is not None:
         places = nodes.constant((sizes.begin + steps)[None])
     else:
         places = nodes.op("Add", begin, nodes.constant(steps.astype(np.int32)[None]))
-    rows = [nodes.op("Gather", call.input(i), places) for i in (7, 8)]
-    batch = sizes.batch if call.input(9) or sizes.begin is None else 1
+    rows = [nodes.op("Gather", node.input(i), places) for i in (7, 8)]
+    batch = sizes.batch if node.input(9) or sizes.begin is None else 1
     cos, sin = (nodes.reshape(row, (batch, 1, sizes.length, half)) for row in rows)
-    paired = bool(call.attribute("rotary_interleaved", 0))
+    paired = bool(node.attributes.get("rotary_interleaved", 0))
     first, second = (rotate(nodes, x, cos, sin, half, sizes.width, paired) for x in (queries, keys))
     return first, second
 
@@ -216,7 +219,8 @@ def _cached(nodes: Nodes, past: str, new: str, sizes: _Sizes, begin: str) -> str
 
 def _attended(
     nodes: Nodes,
-    call: Call,
+    program: Program,
+    node: Node,
     sizes: _Sizes,
     begin: str,
     queries: str,
@@ -231,23 +235,23 @@ def _attended(
         queries = nodes.reshape(queries, (sizes.batch, sizes.groups, each * sizes.length, sizes.width))
     scores = nodes.op("MatMul", queries, nodes.transpose(keys, (0, 1, 3, 2)))
     scores = nodes.op("Mul", nodes.reshape(scores, scores_shape) if each > 1 else scores, nodes.number(scale))
-    softcap = float(call.attribute("softcap", 0.0))
+    softcap = float(node.attributes.get("softcap", 0.0))
     if softcap:
         capped = nodes.op("Tanh", nodes.op("Mul", scores, nodes.number(1 / softcap)))
         scores = nodes.op("Mul", capped, nodes.number(softcap))
-    if call.input(10):
-        scores = nodes.op("Add", scores, call.input(10))
-    scores = nodes.op("Add", scores, _blanks(nodes, call, sizes, begin))
-    shares = _softmax(nodes, call, sizes, scores)
+    if node.input(10):
+        scores = nodes.op("Add", scores, node.input(10))
+    scores = nodes.op("Add", scores, _blanks(nodes, program, node, sizes, begin))
+    shares = _softmax(nodes, program, node, sizes, scores)
     if each > 1:
         shares = nodes.reshape(shares, (sizes.batch, sizes.groups, each * sizes.length, sizes.total))
     y = nodes.op("MatMul", shares, values)
     return nodes.reshape(y, (sizes.batch, sizes.heads, sizes.length, sizes.width)) if each > 1 else y
 
 
-def _blanks(nodes: Nodes, call: Call, sizes: _Sizes, begin: str) -> str:
+def _blanks(nodes: Nodes, program: Program, node: Node, sizes: _Sizes, begin: str) -> str:
     """0, and the lowest number for positions later than the query's or out of its window."""
-    window = int(call.attribute("local_window_size", -1))
+    window = int(node.attributes.get("local_window_size", -1))
     places = np.arange(sizes.total, dtype=np.int32)
     steps = np.arange(sizes.length, dtype=np.int32)[:, None]
     if sizes.begin is not None:
@@ -265,13 +269,13 @@ def _blanks(nodes: Nodes, call: Call, sizes: _Sizes, begin: str) -> str:
     return nodes.op("Where", allowed, nodes.number(0), nodes.number(LOWEST))
 
 
-def _softmax(nodes: Nodes, call: Call, sizes: _Sizes, scores: str) -> str:
+def _softmax(nodes: Nodes, program: Program, node: Node, sizes: _Sizes, scores: str) -> str:
     """Softmax over the positions, beside which a sink may take a share."""
-    if not call.input(11) and call.attribute("smooth_softmax", 0) != 1:
+    if not node.input(11) and node.attributes.get("smooth_softmax", 0) != 1:
         return nodes.op("Softmax", scores, axis=-1)
     shape = (sizes.batch, sizes.heads, sizes.length, 1)
-    if call.input(11):
-        sink = nodes.reshape(call.input(11), (1, sizes.heads, 1, 1))
+    if node.input(11):
+        sink = nodes.reshape(node.input(11), (1, sizes.heads, 1, 1))
         sink = nodes.op("Add", sink, nodes.constant(np.zeros(shape, np.float32)))
     else:
         sink = nodes.constant(np.zeros(shape, np.float32))

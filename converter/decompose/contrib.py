@@ -1,4 +1,7 @@
-"""Replace contrib operators by their bodies; say why where that is not possible."""
+"""ONNX Runtime's own operators (com.microsoft) replaced by their bodies; why, where that is not possible.
+
+What its exporters, quantisers and optimisers leave in files; pages of their families end with the records.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,16 @@ from dataclasses import dataclass, field, replace
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from fadiff.converter.contrib import activations, attention, features, grouped, norms, products, quantised
-from fadiff.converter.contrib.call import LEARNING, MICROSOFT, Call, Function
-from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose import attention, features, fused, grouped, norms, quantised
+from fadiff.converter.decompose.nodes import LEARNING, MICROSOFT, Function, Nodes
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.program import program_of, static_shapes
+from fadiff.converter.ir.program import Node, Program, program_of, static_shapes
 from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import open_session, session_options
 
-_PAGES = (activations, attention, features, grouped, norms, products, quantised)
+_PAGES = (attention, features, fused, grouped, norms, quantised)
 FUNCTIONS: tuple[Function, ...] = tuple(record for page in _PAGES for record in page.FUNCTIONS)
 """Every operator with a body, each on its family's page."""
 
@@ -89,22 +91,21 @@ def expand_contrib(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Expansion]:
     program = replace(program_of(model), constants=constants, shapes=shapes)
     edit, done, refused = Editor(model), set[str](), dict[str, Unsupported]()
     for node in program.nodes:
-        entry, call = _BY_NAME.get((node.domain, node.op)), Call(node, program)
-        problem = _refusal(entry, call)
+        entry = _BY_NAME.get((node.domain, node.op))
+        problem = _refusal(entry, program, node)
         if problem is not None:
             refused[node.name] = problem
         elif entry is not None:
             place = edit.node(node)
-            entry.write(Nodes(edit, place, opset_of(model)), call)
+            entry.write(Nodes(edit, place, opset_of(model)), program, node)
             edit.remove(place)
             done.add(entry.op)
     return edit.model(), Expansion(tuple(sorted(done)), refused)
 
 
-def _refusal(entry: Function | None, call: Call) -> Unsupported | None:
-    node = call.node
+def _refusal(entry: Function | None, program: Program, node: Node) -> Unsupported | None:
     if entry is not None:
-        why = entry.refuses(call)
+        why = entry.refuses(program, node)
         return Unsupported(node.name, node.op, node.domain, why, _REMEDY) if why else None
     of_op = REFUSED.get(node.op) if node.domain == MICROSOFT else None
     reason = of_op or REFUSED_DOMAINS.get(node.domain)
