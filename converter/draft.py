@@ -14,18 +14,18 @@ import onnx
 from fadiff.converter.errors import UnsupportedError
 from fadiff.converter.ir.graph import ElementType
 from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.plan.plan import Step, plan
-from fadiff.converter.quantise.channels import Channels, scaled_by_channel
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.equalise import equalise, find_pairs
 from fadiff.converter.quantise.parted import enlarge_parts
-from fadiff.converter.quantise.scales import inherited, unfit_clips, unknown_scales
-from fadiff.converter.quantise.zeros import Zeros, prescribed
+from fadiff.converter.quantise.prescribed import inherited, kept_channels, kept_zeros, unfit_clips
+from fadiff.converter.quantise.scales import unknown_scales
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.rewrites import (
     BORDER_ZEROS,
@@ -56,14 +56,14 @@ Change = Callable[[Calibration], Draft | None]
 class Drafter:
     """The common part of all drafts of a model.
 
-    `scales` are those that the file prescribes, `samples` the user's calibration inputs (if any);
+    `given` are scales that the file prescribes, `samples` the user's calibration inputs (if any);
     `keep_float` names layers that stay in float32 (converter/plan/floats.py).
     """
 
     file: str
     simplified: Simplified
     weights: StoredWeights
-    scales: Mapping[str, float]
+    given: Prescribed
     samples: Samples
     draw: Callable[[], Samples]
     """Random ones, where there are none."""
@@ -92,7 +92,7 @@ class Drafter:
 
     def _enlarged(self, plain: Calibration) -> Draft | None:
         """A draft whose parts of one product are of one size, which makes none coarser."""
-        samples = () if self.weights or self.scales else plain.samples or self.draw()
+        samples = () if self.weights or self.given.steps else plain.samples or self.draw()
         if not samples:
             return None
         model, names = enlarge_parts(self.file, plain.model, plain.program, samples)
@@ -101,7 +101,7 @@ class Drafter:
 
     def _balanced(self, plain: Calibration) -> Draft | None:
         """A draft whose inputs have columns that are alike, if they can be made so."""
-        if self.weights or self.scales:
+        if self.weights or self.given.steps:
             return None
         model, names = balance_inputs(self.file, plain.model, plain.program, plain.samples)
         if not names:
@@ -113,7 +113,7 @@ class Drafter:
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
         seen = () if self.weights or FOLD_EPILOGUES in self.without else plain.samples
-        pairs = () if self.scales else find_pairs(self.file, plain.model, plain.program, seen)
+        pairs = () if self.given.steps else find_pairs(self.file, plain.model, plain.program, seen)
         if not pairs:
             return None
         model, note, caps = equalise(plain.model, plain.program, pairs)
@@ -138,42 +138,28 @@ class Drafter:
         problems = unsupported(program, steps, self.element)
         if problems:
             raise UnsupportedError(self.file, problems)
-        known = inherited(program, steps, self.scales)
+        known = inherited(program, steps, self.given.steps)
         if apart := unfit_clips(steps, known):
             steps = self._plan(program, apart=apart)
-            known = inherited(program, steps, self.scales)
-        values = unknown_scales(program, steps, known)
-        calibration = Calibration(
-            self.file,
-            model,
-            self.weights,
-            program,
-            steps,
-            values,
-            known,
-            self._kept_zeros(program, steps),
-            self.samples,
-            self._channels(program, steps),
-        )
+            known = inherited(program, steps, self.given.steps)
+        values, given = unknown_scales(program, steps, known), self._kept(program, steps, known)
+        calibration = Calibration(self.file, model, self.weights, program, steps, values, given, self.samples)
         return Draft(calibration, (note,) if note else ())
 
-    def _channels(self, program: Program, steps: tuple[Step, ...]) -> Channels:
-        """The file's scales of output channels that stay, where its scales do."""
-        if not self.scales or self.element != "int8" or CHANNEL_SCALES in self.without:
-            return {}
-        return scaled_by_channel(program, steps, self.simplified.channels)
-
-    def _kept_zeros(self, program: Program, steps: tuple[Step, ...]) -> Mapping[str, tuple[int, float]]:
-        """The file's zero points that stay, where its scales do."""
-        if not self.scales or SHIFT_ZEROS in self.without:
-            return {}
-        zeros: Zeros = "free" if BORDER_ZEROS in self.without else "bordered"
-        return prescribed(program, steps, zeros, self.simplified.zeros)
+    def _kept(self, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]) -> Prescribed:
+        """What stays of the file's zero points and scales of output channels, where its scales do."""
+        zeros, channels = {}, {}
+        if known and SHIFT_ZEROS not in self.without:
+            bordered = BORDER_ZEROS not in self.without
+            zeros = kept_zeros(program, steps, self.simplified.given.zeros, bordered=bordered)
+        if known and CHANNEL_SCALES not in self.without and self.element == "int8":
+            channels = kept_channels(program, steps, self.simplified.given.channels)
+        return Prescribed(known, zeros, channels)
 
     def _plan(
         self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()
     ) -> tuple[Step, ...]:
-        steps = plan(program, self.element, self.without, apart, caps, self.scales)
+        steps = plan(program, self.element, self.without, apart, caps, self.given.steps)
         if self.element != "int8":
             return steps
         return keep_float(self.file, program, widened(steps, self.wide), (*self.keep_float, *self.wide))

@@ -21,20 +21,19 @@ from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
 from fadiff.converter.ir.program import Program, program_of
 from fadiff.converter.ir.recurrence import State
+from fadiff.converter.ir.scale import NOTHING
 from fadiff.converter.ir.stored import StoredWeights, WeightFile, with_weights
 from fadiff.converter.lower import lower
 from fadiff.converter.names import printable
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.calibrate import CalibrationData
-from fadiff.converter.quantise.channels import channel_notes
 from fadiff.converter.quantise.choose import Choice
 from fadiff.converter.quantise.doubts import doubts, without_tables
-from fadiff.converter.quantise.float_states import decide
-from fadiff.converter.quantise.mixed import Mixed, MixedSearch
+from fadiff.converter.quantise.mixed import Mixed, MixedSearch, decide
+from fadiff.converter.quantise.prescribed import notes_of
 from fadiff.converter.quantise.qdq import quantised_model
 from fadiff.converter.quantise.scales import stored_values
 from fadiff.converter.quantise.weights import Quantisation, as_float
-from fadiff.converter.quantise.zeros import zero_notes
 from fadiff.converter.read.cut import Cut, cut_model
 from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.interface import InputType, InputTypes, input_types, suggested_spans, take_bytes
@@ -234,21 +233,21 @@ def convert(
     simplified = replace(simplified, program=program, spans=spans)
     if element == "int8":
         simplified = _with_types(simplified, weights, program, types, samples)
-    scales = {} if quantize == "int8" else simplified.scales
+    given = NOTHING if quantize == "int8" else simplified.given
 
     @functools.cache
     def draw() -> Samples:
         return data.draw(simplified.program, simplified.model, weights, seed, spans) if calibrate else ()
 
     best = Drafter(
-        str(path), simplified, weights, scales, samples, draw, element, without, keep_float, wide
+        str(path), simplified, weights, given, samples, draw, element, without, keep_float, wide
     ).best(progress)
     draft = best.calibration
     notes.extend(best.notes)
     program, steps = draft.program, draft.steps
     if element == "float32" and quantize == "int8":
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
-    if element == "float32" and simplified.scales:
+    if element == "float32" and simplified.given.steps:
         notes.append("the target computes in float32: the quantisation in the file is left out")
     if quantize == "none" and draft.values and element == "int8":
         raise ModelError(
@@ -286,11 +285,8 @@ def convert(
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
-    if element == "int8" and scales:
-        stored = stored_values(program, steps)
-        notes.extend(zero_notes(stored, draft.known, simplified.zeros, draft.kept_zeros))
-        given = {name: of for name, of in simplified.channels.items() if name in program.constants}
-        notes.extend(channel_notes(program, given, draft.channels))
+    if element == "int8" and given.steps:
+        notes.extend(notes_of(program, stored_values(program, steps), simplified.given, draft.given))
     progress("lowering")
     if element == "float32":
         quantisation = as_float(program, steps)
@@ -333,7 +329,7 @@ def _with_types(
     samples: Samples,
 ) -> Simplified:
     """Told what comes as bytes and what as floats."""
-    scales, zeros = dict(simplified.scales), dict(simplified.zeros)
+    scales, zeros = dict(simplified.given.steps), dict(simplified.given.zeros)
     model, found = take_bytes(simplified.model, program, types, samples, simplified.spans)
     read = program_of(model, weights) if found else program
     for name in found:  # (what a file says of the input holds for the numbers behind the bytes)
@@ -349,7 +345,8 @@ def _with_types(
         float_inputs=frozenset(floats),
         byte_inputs=found,
     )
-    return replace(simplified, model=model, program=told, scales=scales, zeros=zeros)
+    given = replace(simplified.given, steps=scales, zeros=zeros)
+    return replace(simplified, model=model, program=told, given=given)
 
 
 def _sha256(path: Path) -> str:

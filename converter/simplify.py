@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx
 
 from fadiff.converter.decompose import decompose
@@ -15,6 +14,7 @@ from fadiff.converter.decompose.unused import drop_unused
 from fadiff.converter.dequantise.strip import strip_quantisation
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.table import expand_functions
@@ -37,9 +37,7 @@ class Simplified:
 
     model: onnx.ModelProto
     program: Program
-    scales: Mapping[str, float]
-    zeros: Mapping[str, tuple[int, float]]
-    channels: Mapping[str, np.ndarray]
+    given: Prescribed
     spans: Spans
     notes: tuple[str, ...]
 
@@ -71,6 +69,7 @@ def simplify(
             "MatMulNBits: weights take eight bits here, with one scale for a layer, whatever they had"
         )
     model, imported = strip_quantisation(file, model)
+    given = imported.given
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)
     if expanded:
@@ -105,9 +104,9 @@ def simplify(
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
         program = program_of(model, weights)
-    if not imported.scales:
+    if not given.steps:
         model, program = moves_behind(model, program, weights)
-    if not imported.scales and not weights:
+    if not given.steps and not weights:
         model, unused = drop_unused(model, program)
         if unused:
             notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
@@ -121,9 +120,7 @@ def simplify(
     return Simplified(
         model,
         program,
-        {**imported.scales, **weights.scales},
-        imported.zeros,
-        imported.channels,
+        replace(given, steps={**given.steps, **weights.scales}),
         imported.spans,
         tuple(notes),
     )

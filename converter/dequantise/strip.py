@@ -1,14 +1,13 @@
 """Imported quantisation: take the scales out of a QDQ model and leave a float model.
 
 Gemmini has no zero points and one scale per layer, so what a tool decided is kept where it fits
-(int8 with zero point 0, uint8 with zero point 128, one scale per tensor; zero points where `zeros.py` allows
-them, scales of channels where `channels.py` of quantise does) and otherwise replaced by the nearest symmetric
+(int8 with zero point 0, uint8 with zero point 128, one scale per tensor; zero points and scales of channels
+where `prescribed.py` of quantise allows them) and otherwise replaced by the nearest symmetric
 scale that covers the same range; every replacement is noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +29,7 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
 from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
+from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.inputs import Spans
 
@@ -46,16 +46,12 @@ _LARGEST_FOLD = 2**26
 
 @dataclass(frozen=True)
 class Imported:
-    """Scales a model came with (by float value or constant name), and what was changed."""
+    """Scales a model came with, by float value or constant, and what was changed."""
 
-    scales: Mapping[str, float]
+    given: Prescribed
     notes: tuple[str, ...]
-    zeros: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Zero point (of int8) and scale by float value: better than `scales` where there may be one."""
     spans: Spans = field(default_factory=dict)
     """What inputs of the model can be, by their quantisation in the file."""
-    channels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Scales of constants that have one for each index of an axis: they broadcast to the constant."""
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
@@ -77,7 +73,7 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> tuple[onnx.ModelPro
     dynamic = expand_integer_operators(model)
     if not any(node.op_type in (_QUANTISE, _DEQUANTISE) for node in model.graph.node):
         notes = (f"{len(dynamic)} dynamically quantised products became float and are calibrated",)
-        return model, Imported({}, notes if dynamic else ())
+        return model, Imported(NOTHING, notes if dynamic else ())
     fold_constants(model, keep=(_QUANTISE, _DEQUANTISE), largest=_LARGEST_FOLD)  # scales that are computed
     with np.errstate(over="ignore"):  # quantised masks: the largest number there is, times -1
         return model, _Stripper(file, model).strip()
@@ -103,7 +99,7 @@ class _Stripper:
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
         self.channels: dict[str, np.ndarray] = {}
-        self.zeros: dict[str, tuple[int, float]] = {}
+        self.zeros: dict[str, Scale] = {}
         self.inputs = {value.name for value in self.graph.input}
         self.spans: dict[str, tuple[float, float]] = {}
         self.added: dict[str, np.ndarray] = {}
@@ -147,7 +143,7 @@ class _Stripper:
                 f"{len(self.wide)} activations had 16 bits (first: {self.wide[0]}): 8 of them are kept, over "
                 "the same range; not bit-exact with the file"
             )
-        return Imported(self.scales, tuple(notes), self.zeros, self.spans, self.channels)
+        return Imported(Prescribed(self.scales, self.zeros, self.channels), tuple(notes), self.spans)
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray]:
         for value in node.input[1:]:
@@ -315,7 +311,7 @@ class _Stripper:
         if zero.dtype in WIDE:
             self.wide.append(value)
         else:
-            self.zeros[value] = int(centre - limits.min - 128), step
+            self.zeros[value] = Scale(step, int(centre - limits.min - 128))
 
     def _dequantise(
         self, node: onnx.NodeProto, integers: tuple[np.ndarray, np.ndarray] | None = None

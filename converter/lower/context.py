@@ -74,11 +74,13 @@ class Lowering:
 
     def scale(self, value: str) -> float | None:
         """Scale of a stored value; None for integers and booleans, and where elements are float32."""
-        return self.quantisation.scales[value] if self.program.is_float(value) and not self.is_float else None
+        has_one = self.program.is_float(value) and not self.is_float
+        return self.quantisation.scales[value].step if has_one else None
 
     def zero(self, value: str) -> int:
         """The integer that stands for 0.0 in a stored value."""
-        return self.quantisation.zeros.get(value, 0)
+        scale = self.quantisation.scales.get(value)
+        return 0 if scale is None else scale.zero
 
     def activation(self, step: Step) -> Activation:
         """The array's activation of the sums of a step: saturation is the ReLU where -128 stands for 0.0."""
@@ -150,7 +152,7 @@ class Lowering:
         if bias is None and moved is None:
             return None
         if bias is None:
-            bias = Quantised.of(np.zeros(1, np.int32), product_scale(step, self.quantisation))
+            bias = Quantised(np.zeros(1, np.int32), product_scale(step, self.quantisation))
         data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,))
         if moved is not None:
             limit = np.iinfo(np.int32)
@@ -171,9 +173,9 @@ class Lowering:
 
     def channel_scale(self, step: Step, groups: int, weight: Quantised) -> str | None:
         """The scales of a product's weights for each output channel, None where there is one for all."""
-        if weight.channels is None:
+        if not weight.step.ndim:
             return None
-        scales = weight.channels.reshape(groups, -1).astype(np.float32)
+        scales = weight.step.reshape(groups, -1).astype(np.float32)
         return self.graph.constant(f"{step.name}.scales", scales.shape, "float32", None, scales)
 
     def unit(self, content: Quantised) -> float | None:

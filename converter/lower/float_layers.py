@@ -23,8 +23,7 @@ from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.formula import without_library
 from fadiff.converter.plan.floats import float_states, outputs_of
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.weights import as_float
-from fadiff.converter.quantise.wide import rounded_by_channel
+from fadiff.converter.quantise.weights import as_float, rounded_by_channel
 
 
 def wide_product(graph: GraphBuilder, layer: TensorCoreLayer, ceiling: float | None) -> list[Layer] | None:

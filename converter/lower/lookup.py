@@ -23,7 +23,7 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     -128..127; NaN becomes 0; a boolean result is 0 or 1, an integer result is not clipped (int32 table).
     """
     value = lowering.value(step.source)
-    scale = lowering.quantisation.scales.get(step.output)
+    scale = lowering.scale(step.output) if step.output in lowering.quantisation.scales else None
     if scale is not None and linear_factor(lowering.program, step.nodes) is not None:
         lowering.values[step.output] = value.with_scale(scale)
         return

@@ -17,7 +17,7 @@ from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.joins import is_reshaped, joined_outputs
+from fadiff.converter.quantise.scales import is_reshaped, joined_outputs
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:

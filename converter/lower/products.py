@@ -148,9 +148,9 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     matrix = weight.data.T if node.attributes.get("transB", 0) else weight.data
     alpha = np.float32(node.attributes.get("alpha", 1.0))
     if lowering.is_float:
-        product = Quantised(matrix * alpha, 1.0)
+        product = Quantised(matrix * alpha, weight.step)
     else:
-        product = Quantised(matrix, float(np.float32(weight.scale) * alpha), weight.channels)
+        product = Quantised(matrix, weight.step * alpha)
     value = lowering.value(node.inputs[0])
     if node.attributes.get("transA", 0):
         value = value.transpose((1, 0))

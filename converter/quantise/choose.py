@@ -18,17 +18,21 @@ import onnx
 from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.operators import macs_of
 from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.biases import Corrections, Product, biased_products, mean_outputs, shared
-from fadiff.converter.quantise.channels import Channels
+from fadiff.converter.quantise.bias_correction import (
+    Corrections,
+    Product,
+    biased_products,
+    corrected_biases,
+    mean_outputs,
+)
 from fadiff.converter.quantise.columns import with_headroom
 from fadiff.converter.quantise.judge import Judge
-from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
 from fadiff.converter.quantise.observe import Observed, observe
-from fadiff.converter.quantise.ranges import METHODS, Range, ranges
+from fadiff.converter.quantise.ranges import METHODS, Range, ranges, without_sentinels
 from fadiff.converter.quantise.rounding import Rounder
-from fadiff.converter.quantise.sentinels import without_sentinels
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Integers, Quantisation, Quantised, quantise
 from fadiff.converter.quantise.zeros import can_shift
@@ -95,8 +99,7 @@ class Choice:
 class Calibration:
     """A program that is to be quantised, and what calibrates it.
 
-    `values` need a range; `known` are the scales that the file prescribes, `kept_zeros` its zero
-    points (and the scales that go with them) that the array can have.
+    `values` need a range; `given` are scales that the file prescribes.
     """
 
     file: str
@@ -105,11 +108,8 @@ class Calibration:
     program: Program
     steps: tuple[Step, ...]
     values: tuple[str, ...]
-    known: Mapping[str, float]
-    kept_zeros: Mapping[str, tuple[int, float]]
+    given: Prescribed
     samples: Samples
-    channels: Channels = field(default_factory=dict, repr=False, compare=False)
-    """Scales of weights that it prescribes for each output channel."""
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
     """Integers of the program's constants."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
@@ -124,7 +124,7 @@ class Calibration:
     @property
     def is_judged(self) -> bool:
         """Whether there are samples to keep out, and a float model in memory (no quantised file) to try."""
-        return len(self._few) >= _FOLDS and not self.weights and not self.known
+        return len(self._few) >= _FOLDS and not self.weights and not self.given.steps
 
     def promise(self, fold: int) -> float:
         """What plain ways of finding ranges come to on a fold, in dB."""
@@ -251,8 +251,8 @@ class Calibration:
         if not recipe.biases:
             return found
         plain = self.quantised(found)
-        shifts = corrected_layer_by_layer(simulation, self._few, plain, self._products, self._mean_outputs)
-        return replace(found, corrections=shared(shifts, self._products, self.program.roles))
+        shifts = corrected_biases(simulation, self._few, plain, self._products, self._mean_outputs)
+        return replace(found, corrections=shifts)
 
     def quantised(self, choice: Choice, *, look: bool = False) -> Quantisation:
         """The program in integers, as a choice says; `look` as in `quantise`."""
@@ -260,12 +260,10 @@ class Calibration:
             self.program,
             self.steps,
             choice.ranges,
-            self.known,
+            self.given,
             choice.corrections,
             choice.weights,
-            zero_points="free" if choice.zeros else "none",
-            kept_zeros=self.kept_zeros,
-            channels=self.channels,
+            zero_points=choice.zeros,
             look=look,
             integers=self.integers,
         )

@@ -15,12 +15,12 @@ import onnx
 
 from fadiff.converter.decompose.unused import pick_of
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import pads_of
+from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
 from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.factors import by_inputs, multiplies, set_weights
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.quantise.ranges import Range
 from fadiff.converter.read.inputs import Samples
@@ -132,14 +132,6 @@ def _can_move(program: Program, value: str, name: str, axis: int) -> bool:
     return at is not None
 
 
-def multiplies(program: Program, node: Node, value: str) -> bool:
-    """Whether a node is a product of the value and constant weights that may change."""
-    weight = program.constant(node.input(1)) if is_a(node, Kind.PRODUCT) else None
-    plain = weight is not None and (node.op == "Conv" or weight.ndim == 2)
-    is_operand = node.inputs[0] == value and value not in node.inputs[1:]
-    return plain and is_operand and not node.attributes.get("transA", 0)
-
-
 def _takes_shift(program: Program, node: Node) -> bool:
     """Whether a bias can take back what an offset adds: padding would stay zero."""
     bias = program.constant(node.input(2)) if node.input(2) else None
@@ -205,17 +197,11 @@ def _balance(
 
 
 def _take_back(edit: Editor, program: Program, node: Node, factor: np.ndarray, shift: np.ndarray) -> None:
-    weight = program.constants[node.inputs[1]].astype(np.float64)
-    summed = by_input(node, weight)
-    scaled = summed / factor[:, None] if node.op != "Conv" else weight / _spread(node, weight, factor)
-    if node.op == "Conv":
-        added = (weight * _spread(node, weight, shift)).reshape(len(weight), -1).sum(1)
-    else:
-        added = shift.astype(np.float64) @ summed
-        scaled = scaled.T if node.attributes.get("transB", 0) else scaled
-    edit.node(node).replace_input_with(1, edit.constant(node.inputs[1], scaled.astype(np.float32)))
+    weight = program.constants[node.inputs[1]]
+    set_weights(edit, node, by_inputs(node, weight, 1 / factor.astype(np.float64)))
     if np.any(shift != 0):
-        _add(edit, program, node, added)
+        shifted = by_inputs(node, weight, shift.astype(np.float64))
+        _add(edit, program, node, outputs_first(node, shifted).sum(1))
 
 
 def _add(edit: Editor, program: Program, node: Node, added: np.ndarray) -> None:
@@ -243,16 +229,3 @@ def _add(edit: Editor, program: Program, node: Node, added: np.ndarray) -> None:
         product, "Add", [sums, bias], f"{sums.name}.sums", called=f"{node.name}.add", behind=True
     )
     edit.replace(sums, total)
-
-
-def by_input(node: Node, weight: np.ndarray) -> np.ndarray:
-    """Weights of a matrix product as [input, output]."""
-    return weight.T if node.attributes.get("transB", 0) else weight
-
-
-def _spread(node: Node, weight: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """A vector over input channels, to go with the weights [K, C / groups, ...] of a convolution."""
-    groups = int(node.attributes.get("group", 1))
-    of_group = columns.astype(np.float64).reshape(groups, 1, -1)
-    spread = np.broadcast_to(of_group, (groups, len(weight) // groups, of_group.shape[-1]))
-    return spread.reshape(len(weight), -1, *(1,) * (weight.ndim - 2))

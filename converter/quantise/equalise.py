@@ -28,11 +28,11 @@ from fadiff.converter.ir.operators import (
     are_owned,
     channel_axis,
     keeps_apart,
-    magnitudes,
     outputs_first,
 )
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
+from fadiff.converter.quantise.factors import inputs_apart, largest_of_inputs, largest_of_outputs
 from fadiff.converter.quantise.observe import channel_maxima
 from fadiff.converter.read.inputs import Samples
 
@@ -207,20 +207,11 @@ def _is_homogeneous(program: Program, node: Node, axis: int) -> bool:
     return axis == 1 and (sloped or keeps_apart(program, node))
 
 
-def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
-    """The weights as [groups, outputs of a group, inputs of a group, taps]: a view."""
-    if node.op != "Conv":
-        rows = weight if node.attributes.get("transB", 0) else weight.T
-        return rows[None, :, :, None]
-    groups = int(node.attributes.get("group", 1))
-    return weight.reshape(groups, -1, channels // groups, int(np.prod(weight.shape[2:])))
-
-
 def _lost_bits(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
     """By how much one scale is too coarse for an output channel, on average, product by product."""
     found = {}
     for node in (node for pair in pairs for node in (pair.first, pair.second)):
-        ranges = magnitudes(outputs_first(node, weights[node.inputs[1]]), 1)
+        ranges = largest_of_outputs(node, weights[node.inputs[1]])
         ranges = ranges[ranges > 0]
         found[node.name] = float(np.mean(np.log2(ranges.max()) - np.log2(ranges))) if ranges.size else 0.0
     return found
@@ -235,9 +226,8 @@ def _saved_bits(program: Program, pairs: Sequence[Pair]) -> float:
 
 def _factor(pair: Pair, weights: Mapping[str, np.ndarray], most: np.ndarray | None) -> np.ndarray:
     """What makes the channels of a pair more alike than `pair.factor` did; they rise by `most` at most."""
-    first = outputs_first(pair.first, weights[pair.first.inputs[1]])
-    second = _by_input(pair.second, weights[pair.second.inputs[1]], len(pair.factor))
-    one, other = magnitudes(first, 1), magnitudes(second, (1, 3)).reshape(-1)
+    one = largest_of_outputs(pair.first, weights[pair.first.inputs[1]])
+    other = largest_of_inputs(pair.second, weights[pair.second.inputs[1]])
     used = (one > 0) & (other > 0)
     factor = np.ones(len(pair.factor), np.float32)
     factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
@@ -249,7 +239,7 @@ def _factor(pair: Pair, weights: Mapping[str, np.ndarray], most: np.ndarray | No
 def _divide(pair: Pair, weights: Mapping[str, np.ndarray], factor: np.ndarray) -> None:
     """Divide the channels of a pair, in place."""
     first = outputs_first(pair.first, weights[pair.first.inputs[1]])
-    second = _by_input(pair.second, weights[pair.second.inputs[1]], len(factor))
+    second = inputs_apart(pair.second, weights[pair.second.inputs[1]])
     first /= factor[:, None]
     second *= factor.reshape(len(second), 1, -1, 1)
     if pair.bias:

@@ -1,10 +1,13 @@
 """Mixed precision by need: which layers to keep in float32 so that the outputs are good enough.
 
 What costs int8 its accuracy is often one value that it holds badly: the layer that writes it and those that
-read it go to float together.  Each round tries the values that lose most, and keeps the set of layers that
-gains most for its work on the core.  Where no such set gains much, noise comes from everywhere: as many go to
-float as it takes.  What turns out not to be needed in the end goes back to int8.  All figures are of samples
-that took no part in calibration.
+read it go to float together, in the order of what values lose, until the outputs are good enough.  What turns
+out not to be needed goes back to int8, the most expensive layers first.  All figures are of samples that took
+no part in calibration.
+
+States come before layers.  In int8 a state stands still where a step changes it by less than half a unit, and
+its rounding comes back in every step; what leads from it to its next value is arithmetic on single elements,
+little work for the core.
 """
 
 from __future__ import annotations
@@ -17,28 +20,33 @@ import numpy as np
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.kinds import WEIGHTED, is_a
-from fadiff.converter.plan.floats import can_be_float, keep_float, moves, normalisers, outputs_of, widened
+from fadiff.converter.ir.recurrence import LOST_BY_STATES
+from fadiff.converter.plan.floats import (
+    can_be_float,
+    cell_of,
+    float_states,
+    keep_float,
+    moves,
+    normalisers,
+    outputs_of,
+    widened,
+)
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.choose import Calibration, Choice
 from fadiff.converter.quantise.judge import decibels, float_values
 from fadiff.converter.quantise.observe import Observed
-from fadiff.converter.quantise.ranges import ranges
+from fadiff.converter.quantise.ranges import ranges, without_sentinels
 from fadiff.converter.quantise.scales import stored_values, unknown_scales
-from fadiff.converter.quantise.sentinels import without_sentinels
 from fadiff.converter.quantise.simulate import Simulation
-from fadiff.converter.quantise.weights import Quantisation
-from fadiff.converter.quantise.wide import with_rounded_weights
+from fadiff.converter.quantise.weights import Quantisation, with_rounded_weights
 from fadiff.converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
 """The samples that the result is judged on in the end are others."""
 GOOD_DB = 20.0
 """Signal to noise of the worst output: less is reason to look for more, whatever the goal."""
-_WORTH_DB = 0.2
-_TRIALS = 10
-"""Sets of layers that a round tries."""
-_STRIDE = 0.25
-"""A round has to gain so much of what is missing; otherwise many layers are needed."""
+_WORTH_DB, _STATES_DB = 0.2, 1.0
+"""What layers, and states, must gain."""
 _SAMPLES = 16
 _LOOKED_AT = 2
 """Samples that every value is compared on."""
@@ -75,7 +83,7 @@ class MixedSearch:
         choice: how its ranges are found, and corrections of its biases.
         is_judged: whether the samples are the user's, and enough of them.
         in_sequence: whether they are steps, each with the states that the one before left.
-        before_db: what int8 had, where states are in float already (converter/quantise/float_states.py).
+        before_db: what int8 had, where states are in float already (`decide`).
     """
 
     calibration: Calibration
@@ -96,40 +104,19 @@ class MixedSearch:
                 f"{self.calibration.file}: --keep-float auto needs a float model and at least 3 calibration "
                 "samples to judge by; give --calibration FILE.npz, or name the layers"
             )
-        kept, score = self.named, self.score(self.named)
-        every = kept.union(*self._candidates(kept))
-        wanted = least_db + MARGIN_DB
+        kept, score, wanted = self.named, self.score(self.named), least_db + MARGIN_DB
         if score >= wanted:
             return kept, ""
-        most = self.score(every)  # graph outputs, softmax and their like are int8 in any case
+        sets, count = self._candidates(kept), 1
+        most = self.score(kept.union(*sets))  # graph outputs, softmax and their like are int8 in any case
         if most < least_db:
             held = f"{score:.1f} dB as it is, {most:.1f} dB with every layer in float that can be"
             return kept, f"--keep-float auto: {least_db:.1f} dB are out of reach on held-out samples ({held})"
         wanted = min(wanted, most - _WORTH_DB)
-        while score < wanted:
-            sets = self._candidates(kept)[:_TRIALS]
-            found = {}
-            for number, more in enumerate(sets):
-                progress(f"{len(kept)} layers in float, {score:.1f} dB: trying {number + 1} of {len(sets)}")
-                found[more] = self.score(kept | more)
-            gain = {more: min(found[more], wanted) - score for more in sets}
-            best = max(sets, key=lambda more: gain[more] / self._work(more - kept), default=frozenset())
-            if gain.get(best, 0.0) < max(_WORTH_DB, (wanted - score) * _STRIDE):
-                kept = self._enough(kept, wanted, progress)
-                break
-            kept, score = kept | best, found[best]
-        return self._needed(kept, wanted, progress), ""
-
-    def _enough(self, kept: frozenset[str], wanted: float, progress: Callable[[str], None]) -> frozenset[str]:
-        """Noise comes from everywhere: the values that lose most, twice as many each time."""
-        sets, count = self._candidates(kept), 2
-        while count < 2 * len(sets):
-            more = kept.union(*sets[:count])
-            progress(f"trying {len(more)} layers in float")
-            if self.score(more) >= wanted:
-                return more
+        while count < len(sets) and self.score(kept.union(*sets[:count])) < wanted:
             count *= 2
-        return kept.union(*sets)
+            progress(f"trying the {count} values that lose most in float")
+        return self._needed(kept.union(*sets[:count]), wanted, progress), ""
 
     def _needed(self, kept: frozenset[str], wanted: float, progress: Callable[[str], None]) -> frozenset[str]:
         """Without the layers that are not needed, the most expensive ones first.
@@ -234,7 +221,7 @@ class MixedSearch:
     def planned(self, names: Collection[str]) -> Calibration:
         """The calibration with these steps in float."""
         c, steps = self.calibration, self._planned(names)
-        return replace(c, steps=steps, values=unknown_scales(c.program, steps, c.known))
+        return replace(c, steps=steps, values=unknown_scales(c.program, steps, c.given.steps))
 
     def _ratios(
         self, names: Collection[str], values: Sequence[str], most: int = _SAMPLES
@@ -268,3 +255,77 @@ class MixedSearch:
         c = self.calibration.fitting
         every = stored_values(c.program, [replace(step, is_float=False) for step in c.steps])
         return c.observe(every)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A program as it is planned and calibrated in the end; `mixed` is None where nobody asked for floats."""
+
+    calibration: Calibration
+    choice: Choice
+    mixed: Mixed | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    undecided: MixedSearch | None = None
+    """What can tell what floats would gain, where nobody asked for them."""
+
+
+def decide(
+    search: MixedSearch, least_db: float | None, without: Collection[str], progress: Callable[[str], None]
+) -> Kept:
+    """Keep in float what every output needs for `least_db`; None: only what is named, with advice on states.
+
+    Args:
+        search: of the program as it is calibrated with what is named.
+        least_db: of the worst output, on held-out samples.
+        without: rewrites that calibration leaves out.
+        progress: told what is going on.
+
+    Raises:
+        ModelError: `least_db` is given, and there are no samples to judge by.
+    """
+    plain = Kept(search.calibration, search.choice)
+    if least_db is None:
+        named = search.worth(search.named) if search.named else None
+        better = _with_states(search, without, progress)
+        notes = () if better is None else (_advice(search, better),)
+        undecided = search.on_array() if search.is_judged and better is None else None
+        return replace(plain, mixed=named, notes=notes, undecided=undecided)
+    search = _with_states(search, without, progress) or search
+    on_array = search.on_array()
+    kept, warning = on_array.until(least_db, progress)
+    if warning:  # (weights of 32 bits may be what it takes)
+        kept, warning = search.until(least_db, progress)
+    else:
+        search = on_array
+    mixed, warnings = search.worth(kept), (warning,) if warning else ()
+    if kept == search.named:
+        return Kept(search.calibration, search.choice, mixed, warnings=warnings)
+    planned = search.planned(kept)
+    return Kept(planned, planned.choose(without, progress), mixed, warnings=warnings)
+
+
+def _with_states(
+    search: MixedSearch, without: Collection[str], progress: Callable[[str], None]
+) -> MixedSearch | None:
+    """The same, calibrated anew with all states in float that can be; None where int8 is good, or nothing is
+    gained."""
+    c = search.calibration
+    cells = search.named.union(*(cell_of(c.program, c.steps, state) for state in c.program.states))
+    if not search.is_judged or cells == search.named:
+        return None
+    before = search.score(search.named)
+    if before >= GOOD_DB:
+        return None
+    progress("trying states in float")
+    planned = search.planned(cells)
+    found = replace(search, calibration=planned, choice=planned.choose(without, progress), before_db=before)
+    return found if found.score(cells) >= before + _STATES_DB else None
+
+
+def _advice(search: MixedSearch, better: MixedSearch) -> str:
+    program = search.calibration.program
+    before = float_states(program, search.calibration.steps)
+    kept = [s.input for s in float_states(program, better.calibration.steps) if s not in before]
+    gain = f"{better.before_db:.1f} -> {better.score(better.named):.1f} dB on held-out samples"
+    return f"{LOST_BY_STATES} (in float32: {gain}): --keep-float {','.join(kept)}"

@@ -130,11 +130,6 @@ def channel_maxima(
     return found
 
 
-def mean_of_channels(array: np.ndarray, axis: int) -> np.ndarray:
-    """The mean over all axes but one, in double precision."""
-    return np.asarray(array.mean(tuple(i for i in range(array.ndim) if i != axis), dtype=np.float64))
-
-
 def _chunks(model: onnx.ModelProto, values: Sequence[str]) -> list[list[str]]:
     """The values in order, cut where those of one run would need too much memory."""
     graph = model.graph

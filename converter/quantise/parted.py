@@ -20,11 +20,18 @@ import onnx
 from fadiff.converter.decompose.unused import chain_of, picks_of
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import channel_axis, magnitudes, output_axis, outputs_first
+from fadiff.converter.ir.operators import channel_axis
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import is_move, output_chains
-from fadiff.converter.quantise.columns import by_input, multiplies
+from fadiff.converter.quantise.factors import (
+    by_inputs,
+    largest_of_inputs,
+    largest_of_outputs,
+    multiplies,
+    multiply_outputs,
+    set_weights,
+)
 from fadiff.converter.quantise.observe import activations
 from fadiff.converter.read.inputs import Samples
 
@@ -86,7 +93,8 @@ def _enlarge_parted(
     edit: Editor, program: Program, found: _Parted, largest: Mapping[str, float]
 ) -> Sequence[str]:
     """Multiply small parts in the weights, and divide them for their readers."""
-    weights = _columns_of(program, found.chain[-1])
+    product = found.chain[-1]
+    weights = largest_of_outputs(product, program.constants[product.inputs[1]])
     factors, small = np.ones(len(weights), np.float32), dict[str, np.ndarray]()
     top = max(largest[output] for output in found.columns)
     for output, columns in found.columns.items():
@@ -94,7 +102,7 @@ def _enlarge_parted(
         if factor > 1:
             small[output] = factors[list(columns)] = factor
     if small:
-        _enlarge(edit, program, found.chain, found.axis, factors)
+        multiply_outputs(edit, program, found.chain, found.axis, factors)
     for output, factor in small.items():
         _take_back(edit, output, factor)
     return list(small)
@@ -125,11 +133,12 @@ def _end(program: Program, output: str, meant: Sequence[Node]) -> _End | None:
 
 def _enlarge_columns(edit: Editor, program: Program, end: _End, largest: np.ndarray) -> Sequence[str]:
     """Multiply small columns of an output in the weights; what its integers mean takes it back."""
-    weights = _columns_of(program, end.chain[-1])
+    product = end.chain[-1]
+    weights = largest_of_outputs(product, program.constants[product.inputs[1]])
     factors = _factor(largest, weights, largest.max(), weights.max())
     if factors.max() < _WORTH_MEANINGS:
         return []
-    _enlarge(edit, program, end.chain, end.axis, factors)
+    multiply_outputs(edit, program, end.chain, end.axis, factors)
     rank = len(program.shapes[end.value])
     _take_back(edit, end.value, factors.reshape([-1 if i == end.axis else 1 for i in range(rank)]))
     return [end.value]
@@ -140,11 +149,6 @@ def _factor(size: np.ndarray, weight: np.ndarray, top: float, most: float) -> np
     used = (size > 0) & (weight > 0)
     room = np.minimum(top / np.where(used, size, 1), most / np.where(used, weight, 1))
     return np.where(used, np.exp2(np.floor(np.log2(np.where(used, room, 1)))), 1).astype(np.float32)
-
-
-def _columns_of(program: Program, product: Node) -> np.ndarray:
-    """The largest magnitude of the weights of each output channel."""
-    return magnitudes(outputs_first(product, program.constants[product.inputs[1]]), 1)
 
 
 def _linear_chain(program: Program, node: Node, axis: int) -> Sequence[Node]:
@@ -178,7 +182,8 @@ def _enlarge_joined(
     readers = program.consumers(join.outputs[0])
     ends = np.cumsum([program.shapes[name][axis] for name in join.inputs]).tolist()
     starts = [0, *ends[:-1]]
-    rows = [_rows(reader, program.constants[reader.inputs[1]], ends[-1]) for reader in readers]
+    read = [program.constants[reader.inputs[1]] for reader in readers]
+    rows = [largest_of_inputs(reader, weight) for reader, weight in zip(readers, read, strict=True)]
     top = max(range(len(ends)), key=lambda i: largest[join.inputs[i]])
     factors = np.ones(ends[-1], np.float32)
     done = list[str]()
@@ -193,12 +198,14 @@ def _enlarge_joined(
         if factor >= (2 if is_free else _WORTH_A_COPY):
             factors[starts[i] : ends[i]] = factor
             if chain:
-                _enlarge(edit, program, chain, axis, np.full(program.shapes[name][axis], factor, np.float32))
+                multiply_outputs(
+                    edit, program, chain, axis, np.full(program.shapes[name][axis], factor, np.float32)
+                )
             else:
                 _multiply(edit, join, i, factor)
             done.append(name)
-    for reader in readers if done else ():
-        _divide_rows(edit, program, reader, factors)
+    for reader, weight in zip(readers, read, strict=True) if done else ():
+        set_weights(edit, reader, by_inputs(reader, weight, 1 / factors))
     return done
 
 
@@ -207,13 +214,6 @@ def _own_product(program: Program, value: str, axis: int) -> Sequence[Node]:
     writer = program.producer.get(value)
     alone = writer is not None and program.sole_consumer(value) is not None
     return _linear_chain(program, writer, axis) if writer is not None and alone else ()
-
-
-def _rows(product: Node, weight: np.ndarray, count: int) -> np.ndarray:
-    """The largest magnitude of the weights of each input channel."""
-    if product.op == "Conv":
-        return magnitudes(weight.reshape(len(weight), count, -1), (0, 2))
-    return magnitudes(by_input(product, weight), 1)
 
 
 def _parts(program: Program, node: Node) -> _Parted | None:
@@ -252,36 +252,6 @@ def _parts(program: Program, node: Node) -> _Parted | None:
         taken = [column for some in columns.values() for column in some]
         return _Parted(chain, axis, columns) if len(set(taken)) == len(taken) else None
     return None
-
-
-def _enlarge(edit: Editor, program: Program, chain: Sequence[Node], axis: int, factors: np.ndarray) -> None:
-    """Multiply columns of a product, and what is added to them."""
-    product, rank = chain[-1], len(program.shapes[chain[-1].outputs[0]])
-    along = [1] * len(program.shapes[product.inputs[1]])
-    along[output_axis(product)] = -1
-    _scale(edit, product, 1, factors.reshape(along))
-    if product.input(2):
-        _scale(edit, product, 2, factors)
-    for node in chain[:-1]:
-        for place, name in enumerate(node.inputs):
-            if node.op in ("Add", "Sub") and name in program.constants:
-                _scale(edit, node, place, factors.reshape(-1, *(1 for _ in range(rank - 1 - axis))))
-
-
-def _divide_rows(edit: Editor, program: Program, product: Node, factors: np.ndarray) -> None:
-    """Divide the weights of input channels."""
-    along = [1] * len(program.shapes[product.inputs[1]])
-    along[0 if product.op != "Conv" and not product.attributes.get("transB", 0) else 1] = -1
-    _scale(edit, product, 1, 1 / factors.reshape(along))
-
-
-def _scale(edit: Editor, node: Node, place: int, factors: np.ndarray) -> None:
-    """Multiply a constant, for this reader only."""
-    reader = edit.node(node)
-    before = reader.inputs[place]
-    assert before is not None and before.const_value is not None
-    array = np.asarray(before.const_value.numpy() * factors, np.float32)
-    reader.replace_input_with(place, edit.constant(node.inputs[place], array))
 
 
 def _multiply(edit: Editor, join: Node, place: int, factor: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import helper
 
 from fadiff.converter.ir.edit import names_in
 from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.scale import Scale
 from fadiff.converter.ir.stored import WeightFile, initializer
 from fadiff.converter.plan.floats import float_states
 from fadiff.converter.plan.plan import Step
@@ -50,7 +51,7 @@ def quantised_model(
     out.CopyFrom(model)
     graph = out.graph
     names = PartNames(model)
-    pairs = _Pairs(names, file, quantisation.zeros)
+    pairs = _Pairs(names, file)
     replaced = {
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
@@ -76,7 +77,9 @@ def quantised_model(
                 node.input[i] = replaced[("", value)]
             elif value in program.byte_inputs and program.is_float(value):
                 scale, zero = program.byte_inputs[value]
-                node.input[i] = pairs.activation(value, value, names.of(value, "dq"), scale, zero)
+                node.input[i] = pairs.activation(
+                    value, value, names.of(value, "dq"), Scale(scale, zero), np.uint8
+                )
             elif value in stored and (value in program.inputs or value in states):
                 node.input[i] = pairs.activation(value, value, names.of(value, "dq"), stored[value])
         for i, value in enumerate(node.output):
@@ -108,11 +111,10 @@ def stored_constants(
         name = step.bias or step.head.input(2)
         data = bias.data.reshape(program.constants[name].shape)
         beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
-        scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
-        channels = bias.channels
-        if channels is not None:
-            channels = (channels / np.float32(beta or 1.0)).reshape(data.shape)
-        found[node.name, name] = (f"{step.name}.bias", Quantised(data, scale, channels))
+        steps_of_bias = bias.step / np.float32(beta or 1.0)
+        if steps_of_bias.ndim:
+            steps_of_bias = steps_of_bias.reshape(data.shape)
+        found[node.name, name] = (f"{step.name}.bias", Quantised(data, steps_of_bias))
     for name, weight in quantisation.weights.items():
         found["", name] = (name, weight)
     return found
@@ -129,9 +131,8 @@ def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
 class _Pairs:
     """Nodes and initializers of Q/DQ pairs, each made once."""
 
-    def __init__(self, names: PartNames, file: WeightFile | None, zeros: Mapping[str, int]) -> None:
+    def __init__(self, names: PartNames, file: WeightFile | None) -> None:
         self._names = names
-        self._zeros = zeros
         self._file = file
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -146,9 +147,9 @@ class _Pairs:
         if out not in self._done:
             self._done.add(out)
             data = self._initializer(self._names.of(name, "q"), content.data)
-            steps, axis = np.asarray(content.scale, np.float32), dict[str, Any]()
-            if content.channels is not None:
-                steps, axis = content.channels.reshape(-1), {"axis": int(np.argmax(content.channels.shape))}
+            steps, axis = np.asarray(content.step, np.float32), dict[str, Any]()
+            if steps.ndim:
+                steps, axis = steps.reshape(-1), {"axis": int(np.argmax(steps.shape))}
             scale = self._initializer(self._names.of(name, "scale"), steps)
             zero = self._initializer(self._names.of(name, "zero"), np.zeros(steps.shape, content.data.dtype))
             self.nodes.append(
@@ -157,16 +158,12 @@ class _Pairs:
         return out
 
     def activation(
-        self, source: str, label: str, out: str, scale_value: float, byte: int | None = None
+        self, source: str, label: str, out: str, meant: Scale, dtype: type[np.integer[Any]] = np.int8
     ) -> str:
-        """In int8; with the zero point of a `byte`, in uint8."""
         if out not in self._done:
             self._done.add(out)
-            scale = self._initializer(self._names.of(label, "scale"), np.asarray(scale_value, np.float32))
-            zero_point = (
-                np.asarray(self._zeros.get(label, 0), np.int8) if byte is None else np.asarray(byte, np.uint8)
-            )
-            zero = self._initializer(self._names.of(label, "zero"), zero_point)
+            scale = self._initializer(self._names.of(label, "scale"), np.asarray(meant.step, np.float32))
+            zero = self._initializer(self._names.of(label, "zero"), np.asarray(meant.zero, dtype))
             q = self._names.of(label, "q")
             self.nodes.append(
                 helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")

@@ -109,7 +109,7 @@ class Rounder:
         for name, sums in self._sums.items():
             key = name, quantisation.weights[name].scale, name in centred
             if key not in self._done:
-                self._done[key] = Quantised(sums.rounded(key[1], centred=key[2]), key[1])
+                self._done[key] = Quantised(sums.rounded(key[1], centred=key[2]), np.float32(key[1]))
             found[name] = self._done[key]
         return found
 

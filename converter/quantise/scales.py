@@ -12,11 +12,11 @@ from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
-from fadiff.converter.plan.plan import Step, clip_bounds
-from fadiff.converter.quantise.joins import joined_outputs
+from fadiff.converter.plan.plan import Step
 
 _TOLERATED_RATIO = 2.0
 _SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
+_MOVES = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE
 
 
 def int8_steps(steps: Sequence[Step]) -> list[Step]:
@@ -34,42 +34,6 @@ def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
         values.extend(v for v in outputs_of(step) if program.is_float(v))
     floats = only_in_float(program, steps)
     return tuple(value for value in dict.fromkeys(values) if value not in floats)
-
-
-def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
-    """`known`, and what follows from it.
-
-    A fused layer takes the scale that was prescribed before its ReLU.  A value that only one
-    operator reads, which moves its elements, has the scale of the moved value: tools quantise
-    behind the Transpose that follows a convolution.  What only a Clip reads may saturate where it clips.
-    """
-    out = dict(known)
-    for step in reversed(steps):
-        alone = program.sole_consumer(step.source) is not None and step.source not in program.inputs
-        if step.kind == "lookup" and step.nodes[0].op == "Clip" and alone and step.output in known:
-            low, high = clip_bounds(program, step.nodes[0])
-            if low is not None and high is not None and np.isfinite(low) and np.isfinite(high):
-                out.setdefault(step.source, symmetric_scale(low, high))
-        if step.kind != "node":
-            continue
-        if step.output not in out:
-            before = [node.outputs[0] for node in step.nodes[:-1] if node.outputs[0] in known]
-            if before:
-                out[step.output] = known[before[-1]]
-        if keeps_scale(step.head) and step.output in out and step.source not in out and alone:
-            out[step.source] = out[step.output]
-    return out
-
-
-def unfit_clips(steps: Sequence[Step], known: Mapping[str, float]) -> frozenset[str]:
-    """Clip nodes whose upper bound a prescribed scale would let pass: they need a table of their own."""
-    return frozenset(
-        step.nodes[-1].name
-        for step in steps
-        if step.ceiling is not None
-        and step.output in known
-        and not saturates_at(step.ceiling, known[step.output])
-    )
 
 
 def saturates_at(ceiling: float, scale: float) -> bool:
@@ -265,3 +229,48 @@ class _Groups:
         self._members[root] += self._members.pop(other)
         if other in self._ceiling:
             self._ceiling[root] = min(self._limit(root), self._ceiling[other])
+
+
+def joined_outputs(
+    program: Program, steps: Sequence[Step], known: Collection[str] = ()
+) -> Mapping[str, tuple[str, ...]]:
+    """What a Concat joins for one output alone, and that value moved, up to the output; by the first.
+
+    Boxes in pixels beside class scores, which one scale would make zero: nothing computes with them, so every
+    part keeps the scale and zero point of its own, and the program around learns which is where (`AxisScales`
+    of the output's tensor).  Left out: values of which a file says the scale (`known`), states, and what is
+    both transposed and reshaped, so that the parts are none along an axis.
+    """
+    found = {}
+    for step in steps:
+        if (
+            step.kind != "node"
+            or step.head.op != "Concat"
+            or step.is_float
+            or not program.is_float(step.output)
+        ):
+            continue
+        names = _way_out(program, step.output)
+        if names and not set(names) & set(known):
+            found[step.output] = names
+    return found
+
+
+def is_reshaped(program: Program, names: Sequence[str]) -> bool:
+    """Whether a joined value becomes the output under another shape: then it lies in the model's order."""
+    return any(is_a(program.producer[name], Kind.RESHAPE) for name in names[1:])
+
+
+def _way_out(program: Program, value: str) -> tuple[str, ...]:
+    """The value as it is moved on its way to an output; nothing where anything else happens to it."""
+    names, ops = [value], set[str]()
+    while value not in program.outputs:
+        reader = program.sole_consumer(value)
+        if reader is None or not is_a(reader, _MOVES):
+            return ()
+        ops.add("Transpose" if reader.op == "Transpose" else "Reshape")
+        value = reader.outputs[0]
+        names.append(value)
+    is_state = any(value == state.output for state in program.states)
+    alone = not program.consumers(value) and program.outputs.count(value) == 1
+    return tuple(names) if alone and len(ops) <= 1 and not is_state else ()

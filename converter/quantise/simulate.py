@@ -32,42 +32,30 @@ class Simulation:
     ) -> None:
         self.program, self.steps, self.names = program, steps, PartNames(model)
         self.model = quantised_model(model, program, steps, quantisation)
-        self._open: set[str] = set()
         self._sessions: dict[tuple[object, ...], InferenceSession] = {}
-        graph = self.model.graph
-        held = {tensor.name for tensor in graph.initializer}
-        replaced: set[str] = set()
-        nodes = []
-        for node in graph.node:
-            if node.op_type == "DequantizeLinear" and node.input[0] in held:
-                replaced.update(node.input)
-                self._open.add(node.output[0])
-                continue
-            nodes.append(node)
-            is_open = node.input[0] in program.byte_inputs or (
-                node.input[1:2] and node.input[1] in self._open
-            )
-            if node.op_type == "QuantizeLinear" and node.input[1] in held and not is_open:
-                replaced.update(node.input[1:])
-                self._open.update(node.input[1:])
-        kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]
-        model = onnx.ModelProto()
-        model.CopyFrom(self.model)
-        del model.graph.node[:], model.graph.initializer[:]
-        model.graph.node.extend(nodes)
-        model.graph.initializer.extend(kept)
-        self.model = model
+        graph, fed = self.model.graph, self._numbers(quantisation).keys()
+        nodes = [node for node in graph.node if node.output[0] not in fed]
+        read = {name for node in nodes for name in node.input}
+        kept = [tensor for tensor in graph.initializer if tensor.name in read - fed]
+        self._open = fed & read
+        del graph.node[:], graph.initializer[:]
+        graph.node.extend(nodes)
+        graph.initializer.extend(kept)
 
     def feeds(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
         """The inputs that stand for scales and constants."""
+        return {name: array for name, array in self._numbers(quantisation).items() if name in self._open}
+
+    def _numbers(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
+        """Scales, zero points and what constants mean, by their names in the quantised model."""
         found = dict[str, np.ndarray]()
         for value, scale in quantisation.scales.items():
-            found[self.names.of(value, "scale")] = np.asarray(scale, np.float32)
-            found[self.names.of(value, "zero")] = np.asarray(quantisation.zeros.get(value, 0), np.int8)
+            found[self.names.of(value, "scale")] = np.asarray(scale.step, np.float32)
+            found[self.names.of(value, "zero")] = np.asarray(scale.zero, np.int8)
         constants = stored_constants(self.program, self.steps, quantisation)
         for label, content in constants.values():
-            found[self.names.of(label, "dq")] = content.data.astype(np.float32) * np.float32(content.scale)
-        return {name: array for name, array in found.items() if name in self._open}
+            found[self.names.of(label, "dq")] = np.asarray(content.data.astype(np.float32) * content.step)
+        return found
 
     def run(
         self,

@@ -13,18 +13,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.graph import ElementType
 from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
-from fadiff.converter.ir.operators import outputs_first
+from fadiff.converter.ir.operators import output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.ir.stored import release, spooled
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.joins import joined_outputs
-from fadiff.converter.quantise.scales import assign_scales, int8_steps
-from fadiff.converter.quantise.zeros import Zeros, shifted
+from fadiff.converter.quantise.scales import assign_scales, int8_steps, joined_outputs
+from fadiff.converter.quantise.zeros import shifted
 
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
@@ -37,20 +39,16 @@ _HUGE = 1e30
 
 @dataclass(frozen=True)
 class Quantised:
-    """Integers and the float32 value of one step (float32 numbers: 1).
-
-    With `channels`, which broadcast to the integers, every output channel has a step of its own, and `scale`
-    is 1.
-    """
+    """Integers and the float32 value of one step (of float32 numbers: 1): of all, or one for each output
+    channel, which broadcast to the integers."""
 
     data: np.ndarray = field(repr=False, compare=False)
-    scale: float
-    channels: np.ndarray | None = field(default=None, repr=False, compare=False)
+    step: np.ndarray | np.float32
 
-    @classmethod
-    def of(cls, data: np.ndarray, step: np.ndarray) -> Quantised:
-        """Integers with one step (no axes), or one for each channel."""
-        return cls(data, 1.0, step) if step.ndim else cls(data, float(step))
+    @property
+    def scale(self) -> float:
+        """The step of all; 1 where every channel has its own."""
+        return 1.0 if self.step.ndim else float(self.step)
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,12 @@ class Quantisation:
     float have none of it here.
     """
 
-    scales: Mapping[str, float]
+    scales: Mapping[str, Scale]
     weights: Mapping[str, Quantised]
     biases: Mapping[str, Quantised]
     element: ElementType = "int8"
-    zeros: Mapping[str, int] = field(default_factory=dict)
-    """The integer that stands for 0.0, of stored values for which that is not 0."""
     joined: frozenset[str] = frozenset()
-    """Stored values whose parts keep scales of their own (converter/quantise/joins.py)."""
+    """Stored values whose parts keep scales of their own (converter/quantise/scales.py)."""
 
 
 def to_int8(
@@ -119,7 +115,7 @@ class Integers:
         if known is None or known[0] != (scale, lowest):
             integers = to_int8(array, scale, lowest, spooled(array.shape) if on_disk else None)
             release(integers)
-            known = (scale, lowest), Quantised(integers, float(np.float32(scale)))
+            known = (scale, lowest), Quantised(integers, np.float32(scale))
             self._quantised[name] = known
         return known[1]
 
@@ -127,7 +123,7 @@ class Integers:
         """Integers of a file that gives every output channel a scale of its own."""
         if name not in self._by_channel:
             steps = np.clip(np.rint(array.astype(np.float64) / scales), -128, INT8_MAX)
-            self._by_channel[name] = Quantised.of(steps.astype(np.int8), scales)
+            self._by_channel[name] = Quantised(steps.astype(np.int8), scales)
         return self._by_channel[name]
 
 
@@ -135,13 +131,11 @@ def quantise(
     program: Program,
     steps: Sequence[Step],
     ranges: Mapping[str, tuple[float, float]],
-    known: Mapping[str, float] | None = None,
+    given: Prescribed = NOTHING,
     corrections: Mapping[str, np.ndarray] | None = None,
     rounded: Mapping[str, Quantised] | None = None,
     *,
-    zero_points: Zeros = "none",
-    kept_zeros: Mapping[str, tuple[int, float]] | None = None,
-    channels: Mapping[str, np.ndarray] | None = None,
+    zero_points: bool = False,
     look: bool = False,
     integers: Integers | None = None,
 ) -> Quantisation:
@@ -151,25 +145,22 @@ def quantise(
         program: the float program.
         steps: its plan.
         ranges: calibrated range per stored value.
-        known: scales that an imported quantised model prescribes, by value or constant name.
-        corrections: what to add to biases, by the name of the step (converter/quantise/biases.py).
+        given: scales that an imported quantised model prescribes.
+        corrections: what to add to biases, by the name of the step (converter/quantise/bias_correction.py).
         rounded: weights that are integers already, by constant name (converter/quantise/rounding.py).
-        zero_points: which values have one.
-        kept_zeros: zero points and scales that the imported model prescribes, of values that may have one.
-        channels: scales of weights that it prescribes for each output channel.
+        zero_points: values have one where it costs nothing.
         look: leave weights on disk unread (they become zero): for looking at layers only.
         integers: of this program's constants, from one call to the next.
 
     Raises:
         ModelError: a constant holds NaN.
     """
-    known, integers, channels = known or {}, integers or Integers(), channels or {}
-    scales = assign_scales(program, steps, ranges, known)
+    known, integers, channels = given.steps, integers or Integers(), given.channels
+    symmetric = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
-    apart = shifted(program, steps, ranges, zero_points)
-    apart = {value: pair for value, pair in apart.items() if value not in known} | dict(kept_zeros or {})
-    scales.update((value, scale) for value, (_, scale) in apart.items())
-    zeros = {value: zero for value, (zero, _) in apart.items()}
+    apart = shifted(program, steps, ranges) if zero_points else {}
+    apart = {value: scale for value, scale in apart.items() if value not in known} | dict(given.zeros)
+    scales = {value: Scale(step) for value, step in symmetric.items()} | apart
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
@@ -190,37 +181,35 @@ def quantise(
                 continue
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             if name in unread:
-                weights[name] = Quantised(np.zeros(array.shape, np.int8), float(np.float32(scale)))
+                weights[name] = Quantised(np.zeros(array.shape, np.int8), np.float32(scale))
             else:
                 on_disk = name in program.stored
                 weights[name] = integers.quantised(name, array, scale, lowest, on_disk=on_disk)
         bias = _bias(program, step)
         if bias is not None:
-            unit = np.float32(scales[step.source]) * _product_scale(weights, step.head)
+            unit = np.float32(scales[step.source].step) * _product_scale(weights, step.head)
             accumulator = np.where(unit > 0, unit, np.float32(_LEAST_UNIT))  # (a file's may multiply to zero)
             limit = 2**31 - 1
             corrected = bias + (corrections or {}).get(step.name, 0.0)
             steps_of_bias = np.rint(corrected / accumulator.astype(np.float64))
             bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
-            biases[step.name] = Quantised.of(bounded, accumulator)
-    joined = _joined(program, steps, scales, weights, zeros, known)
-    return Quantisation(scales, weights, biases, zeros=zeros, joined=joined)
+            biases[step.name] = Quantised(bounded, accumulator)
+    return Quantisation(scales, weights, biases, joined=_joined(program, steps, scales, weights, known))
 
 
 def _joined(
     program: Program,
     steps: Sequence[Step],
-    scales: Mapping[str, float],
+    scales: Mapping[str, Scale],
     weights: Mapping[str, Quantised],
-    zeros: Mapping[str, int],
     known: Mapping[str, float],
 ) -> frozenset[str]:
     """Outputs, and what becomes them, that join values of unlike scales."""
     found = set[str]()
     for value, names in joined_outputs(program, steps, known).items():
         operands = program.producer[value].inputs
-        parts = {(weights[v].scale if v in weights else scales[v], zeros.get(v, 0)) for v in operands}
-        if parts != {(scales[value], 0)}:
+        parts = {Scale(weights[v].scale) if v in weights else scales[v] for v in operands}
+        if parts != {Scale(scales[value].step)}:
             found.update(names)
     return frozenset(found)
 
@@ -228,7 +217,7 @@ def _joined(
 def _make_room_for_biases(
     program: Program,
     steps: Sequence[Step],
-    scales: Mapping[str, float],
+    scales: Mapping[str, Scale],
     weight_scales: dict[str, float],
     known: Mapping[str, float],
     channels: Collection[str],
@@ -245,11 +234,11 @@ def _make_room_for_biases(
         if name in channels:
             continue
         if is_a(step.head, WEIGHTED) and name and name not in known:  # (float32 holds their product)
-            weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source])
+            weight_scales[name] = max(weight_scales[name], _LEAST_UNIT / scales[step.source].step)
         largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
         if not name or name in known or not np.isfinite(largest) or largest == 0:
             continue
-        step_of_one = largest / (scales[step.source] * float(step.head.attributes.get("alpha", 1.0)))
+        step_of_one = largest / (scales[step.source].step * float(step.head.attributes.get("alpha", 1.0)))
         if integers.is_zero(name, program.constants[name]):
             weight_scales[name] = step_of_one / _BIAS_STEPS
         else:
@@ -266,7 +255,7 @@ def _weight_scale(name: str, array: np.ndarray) -> float:
 def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
     """What `quantise` gives, for a float32 array: no scales, and every constant in float32."""
     weights = {
-        name: Quantised(program.constants[name].astype(np.float32, copy=False), 1.0)
+        name: Quantised(program.constants[name].astype(np.float32, copy=False), np.float32(1))
         for step in steps
         for name in _quantised_constants(program, step)
     }
@@ -274,7 +263,11 @@ def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
     return Quantisation(
         {},
         weights,
-        {name: Quantised(bias.astype(np.float32), 1.0) for name, bias in biases.items() if bias is not None},
+        {
+            name: Quantised(bias.astype(np.float32), np.float32(1))
+            for name, bias in biases.items()
+            if bias is not None
+        },
         "float32",
     )
 
@@ -296,7 +289,7 @@ def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
 def product_scale(step: Step, quantisation: Quantisation) -> np.ndarray:
     """What one unit of a product's sums stands for, in float32: of all, or of each channel."""
     scale = _product_scale(quantisation.weights, step.head)
-    return np.asarray(np.float32(quantisation.scales[step.source]) * scale)
+    return np.asarray(np.float32(quantisation.scales[step.source].step) * scale)
 
 
 def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
@@ -305,20 +298,20 @@ def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
     The weights' sum times what the input's integers are too large by, and the output's zero point in units
     of the sums.
     """
-    read, written = quantisation.zeros.get(step.source, 0), quantisation.zeros.get(step.output, 0)
-    if not read and not written:
+    read, written = (quantisation.scales[value] for value in (step.source, step.output))
+    if not read.zero and not written.zero:
         return None
     head = step.head
     data = quantisation.weights[head.inputs[1]].data.astype(np.int64)
     sums = outputs_first(head, data).sum(1)
-    unit = product_scale(step, quantisation) / quantisation.scales[step.output]
-    return np.asarray(np.rint(written / unit) - read * sums).astype(np.int64)
+    unit = product_scale(step, quantisation) / written.step
+    return np.asarray(np.rint(written.zero / unit) - read.zero * sums).astype(np.int64)
 
 
 def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.ndarray:
     """Scale of the constant operand (of all, or of each channel), a Gemm's alpha included."""
     weight = next(weights[v] for v in node.inputs[:2] if v in weights)
-    scale = np.asarray(weight.scale if weight.channels is None else weight.channels.reshape(-1), np.float32)
+    scale = weight.step.reshape(-1) if weight.step.ndim else weight.step
     alpha = np.float32(node.attributes.get("alpha", 1.0)) if node.op == "Gemm" else np.float32(1)
     return np.asarray(scale * alpha)
 
@@ -332,3 +325,31 @@ def _bias(program: Program, step: Step) -> np.ndarray | None:
         return None
     beta = step.head.attributes.get("beta", 1.0) if step.head.op == "Gemm" and not step.bias else 1.0
     return np.asarray(array, dtype=np.float64).reshape(-1) * beta
+
+
+def rounded_by_channel(weights: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """int8 [...] and the float32 value of one step of each channel along `axis`."""
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    largest = np.abs(weights).max(others, keepdims=True).astype(np.float32)
+    scales = np.where(largest > 0, largest / np.float32(INT8_MAX), np.float32(1))
+    integers = np.clip(np.rint(weights / scales), -INT8_MAX, INT8_MAX).astype(np.int8)
+    return integers, scales.reshape(-1)
+
+
+def with_rounded_weights(model: onnx.ModelProto, program: Program, steps: Sequence[Step]) -> onnx.ModelProto:
+    """The float model with the weights of its wide products as they are rounded."""
+    names = {
+        step.head.inputs[1]: output_axis(step.head)
+        for step in steps
+        if step.is_float and step.is_wide and step.kind == "node" and is_a(step.head, Kind.PRODUCT)
+    }
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for tensor in found.graph.initializer:
+        array = program.constant(tensor.name) if tensor.name in names else None
+        if array is not None and array.ndim > 1:
+            axis = names[tensor.name]
+            integers, scales = rounded_by_channel(array, axis)
+            shape = [-1 if i == axis else 1 for i in range(array.ndim)]
+            tensor.CopyFrom(numpy_helper.from_array(integers * scales.reshape(shape), tensor.name))
+    return found

@@ -14,45 +14,40 @@ the schedule the fusion of writer and reader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import linear_factor, window_of
 from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.joins import joined_outputs
-from fadiff.converter.quantise.scales import saturates_at
+from fadiff.converter.quantise.scales import joined_outputs
 
 LOWEST = -128
 _STEPS = 255
-Zeros = Literal["none", "free", "bordered"]
-"""Which values have zero points: none, those where it costs nothing, or also those that are then bordered."""
 
 
-def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros = "free") -> frozenset[str]:
-    """The values that may have a zero point: one product or table writes them, and only such read them, or a
-    Concat for an output."""
-    if zeros == "none":
-        return frozenset()
-    readers, joined = _readers(program, steps), joined_outputs(program, steps)
+def can_shift(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+    """The values that may have a zero point at no cost: one product or table writes them, and only such read
+    them, or a Concat for an output."""
+    readers, joined = readers_of(program, steps), joined_outputs(program, steps)
     return frozenset(
         step.output
         for step in steps
-        if (_is_table(program, step) or _is_product(program, step))
+        if (is_table(program, step) or is_product(program, step))
         and step.output not in program.outputs
         and readers[step.output]
         and all(
-            reader.output in joined or _reads(program, reader, step.output, zeros)
+            reader.output in joined or is_read_shifted(program, reader, step.output)
             for reader in readers[step.output]
         )
     )
 
 
-def _readers(program: Program, steps: Sequence[Step]) -> Mapping[str, list[Step]]:
+def readers_of(program: Program, steps: Sequence[Step]) -> Mapping[str, list[Step]]:
+    """The steps that read a value."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in steps:
         for name in {name for node in step.nodes for name in program.activations(node)}:
@@ -60,102 +55,37 @@ def _readers(program: Program, steps: Sequence[Step]) -> Mapping[str, list[Step]
     return found
 
 
-def zero_and_scale(low: float, high: float, *, rectified: bool) -> tuple[int, float] | None:
-    """The zero point and the scale that spread a range over all integers; None where it is empty."""
+def scale_of_all(low: float, high: float, *, rectified: bool) -> Scale | None:
+    """The scale that spreads a range over all integers; None where it is empty."""
     low, high = (0.0 if rectified else min(low, 0.0)), max(high, 0.0)
-    scale = float(np.float32(high - low) / np.float32(_STEPS))
-    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+    step = float(np.float32(high - low) / np.float32(_STEPS))
+    if not np.isfinite(step) or step < np.finfo(np.float32).tiny:
         return None
-    return int(np.clip(np.rint(LOWEST - low / scale), LOWEST, -LOWEST - 1)), scale
+    return Scale(step, int(np.clip(np.rint(LOWEST - low / step), LOWEST, -LOWEST - 1)))
 
 
 def shifted(
-    program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]], zeros: Zeros
-) -> dict[str, tuple[int, float]]:
-    """Zero point and scale by value, of those that gain steps by one; those of one role, all or none."""
+    program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, Scale]:
+    """Scales by value, of those that gain steps by a zero point; those of one role, all or none."""
     rectified = {step.output for step in steps if step.activation == "relu"}
     found = {}
-    can = can_shift(program, steps, zeros) & ranges.keys()
+    can = can_shift(program, steps) & ranges.keys()
     apart = {role for value, role in program.roles.items() if value in ranges and value not in can}
     for value in sorted(value for value in can if program.roles.get(value) not in apart):
-        pair = zero_and_scale(*ranges[value], rectified=value in rectified)
-        if pair is not None:
-            found[value] = pair
+        scale = scale_of_all(*ranges[value], rectified=value in rectified)
+        if scale is not None:
+            found[value] = scale
     return found
 
 
-def prescribed(
-    program: Program, steps: Sequence[Step], zeros: Zeros, given: Mapping[str, tuple[int, float]]
-) -> dict[str, tuple[int, float]]:
-    """Those of a quantised file's zero points (and scales) that the array can have; inputs and outputs, too.
-
-    Saturation has to do what a ReLU or Clip in the same layer does.  What is only moved keeps its own if what
-    it becomes has the same.
-    """
-    writers, readers = {step.output: step for step in steps}, _readers(program, steps)
-    states = {end for state in program.states for end in (state.input, state.output)}
-    fixed = {*program.common_scales, *program.float_inputs, *states}
-    found = {value: pair for value, pair in given.items() if value not in fixed}
-
-    def is_written(value: str) -> bool:
-        step = writers.get(value)
-        if step is None:
-            return value in program.inputs and value not in program.byte_inputs
-        if _is_move(step):
-            return found.get(step.source) == found[value]
-        return _is_table(program, step) or (_is_product(program, step) and _saturates(step, found[value]))
-
-    def is_read(value: str, step: Step) -> bool:
-        moved = _is_move(step) and found.get(step.output) == found[value]
-        return moved or _reads(program, step, value, zeros)
-
-    while lost := [
-        value
-        for value in found
-        if not is_written(value) or not all(is_read(value, step) for step in readers[value])
-    ]:
-        for value in lost:
-            del found[value]
-    return found
-
-
-def zero_notes(
-    stored: Collection[str],
-    scales: Mapping[str, float],
-    given: Mapping[str, tuple[int, float]],
-    kept: Mapping[str, tuple[int, float]],
-) -> list[str]:
-    """What became of the zero points that a file gives stored values."""
-    notes = [f"{len(kept)} zero points of the file are kept"] if kept else []
-    lost = [value for value in stored if value in given and value not in kept]
-    if lost:
-        coarsest = max(scales.get(value, 0.0) / given[value][1] for value in lost)
-        notes.append(
-            f"{len(lost)} activations had zero points that others than products and tables read (first: "
-            f"{lost[0]}): requantised symmetrically over the same range; not bit-exact with the file: off by "
-            f"at most half a step, and a step is up to {coarsest:.2f} of the file's"
-        )
-    return notes
-
-
-def _saturates(step: Step, pair: tuple[int, float]) -> bool:
-    """Whether integers with a zero point end where the ReLU or Clip of a layer does."""
-    top = (INT8_MAX - pair[0]) * pair[1]
-    return (step.activation != "relu" or pair[0] == LOWEST) and (
-        step.ceiling is None or saturates_at(step.ceiling, top / INT8_MAX)
-    )
-
-
-def _is_move(step: Step) -> bool:
-    return step.kind == "node" and is_a(step.head, Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE)
-
-
-def _reads(program: Program, step: Step, value: str, zeros: Zeros) -> bool:
-    if _is_table(program, step):
+def is_read_shifted(program: Program, step: Step, value: str, *, bordered: bool = False) -> bool:
+    """Whether a step may read a value with a zero point; `bordered`: where it pads, too."""
+    if is_table(program, step):
         return True
-    if not _is_product(program, step) or step.head.inputs[0] != value:
+    if not is_product(program, step) or step.head.inputs[0] != value:
         return False
-    if step.head.op != "Conv" or zeros == "bordered":
+    if step.head.op != "Conv" or bordered:
         return True
     weight, shape = program.shapes[step.head.inputs[1]], program.shapes[value]
     return not any(window_of(step.head, _plane(shape), weight[2:]).pads)
@@ -165,7 +95,7 @@ def _plane(shape: tuple[int, ...]) -> tuple[int, int]:
     return (shape[2], shape[3]) if len(shape) == 4 else (1, shape[2])
 
 
-def _is_table(program: Program, step: Step) -> bool:
+def is_table(program: Program, step: Step) -> bool:
     """Whether a step is a table of int8, and no mere change of the scale."""
     if step.kind == "input":
         return step.source in program.byte_inputs
@@ -174,7 +104,7 @@ def _is_table(program: Program, step: Step) -> bool:
     return table and floats and not step.is_float
 
 
-def _is_product(program: Program, step: Step) -> bool:
+def is_product(program: Program, step: Step) -> bool:
     """Whether a step multiplies by constants that the lowering can sum up."""
     head = step.head
     if step.kind != "node" or step.is_float or not is_a(head, Kind.PRODUCT):

@@ -12,10 +12,9 @@ from onnx import helper
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.biases import biased_products, mean_outputs
+from fadiff.converter.quantise.bias_correction import biased_products, corrected_biases, mean_outputs
 from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.judge import Judge, deciding_values
-from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
 from fadiff.converter.quantise.observe import Observed
 from fadiff.converter.quantise.ranges import METHODS
 from fadiff.converter.quantise.simulate import Simulation
@@ -191,7 +190,7 @@ def test_layer_by_layer_only_what_passes_a_relu_counts(tmp_path: Path) -> None:
     samples = [{"x": np.array([[x, 1]], np.float32)} for x in (*np.arange(10) / 127, *[8.0] * 10)]
     means = mean_outputs("", converted.float_model, samples, products)
     simulation = Simulation(converted.float_model, program, steps, plain)
-    (found,) = corrected_layer_by_layer(simulation, samples, plain, products, means).values()
+    (found,) = corrected_biases(simulation, samples, plain, products, means).values()
     np.testing.assert_allclose(found, [0, lost], atol=0.1 * lost)
 
 

@@ -13,7 +13,7 @@ from onnx import helper
 
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.quantise.layerwise import certain_mean
+from fadiff.converter.quantise.bias_correction import certain_mean
 from fadiff.converter.quantise.rounding import InputSums, with_feedback
 from fadiff.converter.quantise.weights import to_int8
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights

@@ -12,8 +12,10 @@ from onnx import helper
 import fadiff
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
+from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.zeros import prescribed, zero_and_scale
+from fadiff.converter.quantise.prescribed import kept_zeros
+from fadiff.converter.quantise.zeros import scale_of_all
 from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
@@ -68,12 +70,12 @@ def _converted(folder: Path, without: tuple[str, ...]) -> Conversion:
 
 
 def test_a_range_over_all_integers() -> None:
-    assert zero_and_scale(0, 2.55, rectified=False) == (-128, pytest.approx(0.01))
-    zero, scale = zero_and_scale(-1, 4.1, rectified=False) or (0, 0.0)
-    assert (zero, scale) == (-78, pytest.approx(0.02))
-    assert (-128 - zero) * scale == pytest.approx(-1, abs=scale / 2)
-    assert zero_and_scale(-3, 2.55, rectified=True) == (-128, pytest.approx(0.01))
-    assert zero_and_scale(0, 0, rectified=True) is None
+    assert scale_of_all(0, 2.55, rectified=False) == Scale(pytest.approx(0.01), -128)
+    scale = scale_of_all(-1, 4.1, rectified=False)
+    assert scale == Scale(pytest.approx(0.02), -78)
+    assert (-128 - scale.zero) * scale.step == pytest.approx(-1, abs=scale.step / 2)
+    assert scale_of_all(-3, 2.55, rectified=True) == Scale(pytest.approx(0.01), -128)
+    assert scale_of_all(0, 0, rectified=True) is None
 
 
 def test_values_that_products_and_tables_alone_touch(tmp_path: Path) -> None:
@@ -142,5 +144,5 @@ def test_rows_read_without_padding_keep_a_files_zero_point_where_a_relu_is_satur
     model = model_of(nodes, {"x": (1, 3, 9)}, {"y": (1, 5, 5 + 2 * pads)}, constants)
     program = program_of(onnx.shape_inference.infer_shapes(model))
     steps = plan(program, "int8")
-    kept = [prescribed(program, steps, "free", {"r": (zero, 0.5)}) for zero in (-128, -120)]
-    assert kept == [{} if pads else {"r": (-128, 0.5)}, {}]
+    kept = [kept_zeros(program, steps, {"r": Scale(0.5, zero)}, bordered=False) for zero in (-128, -120)]
+    assert kept == [{} if pads else {"r": Scale(0.5, -128)}, {}]
