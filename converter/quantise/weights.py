@@ -298,8 +298,8 @@ def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
     The weights' sum times what the input's integers are too large by, and the output's zero point in units
     of the sums.
     """
-    read, written = (quantisation.scales[value] for value in (step.source, step.output))
-    if not read.zero and not written.zero:
+    read, written = (quantisation.scales.get(value) for value in (step.source, step.output))
+    if read is None or written is None or not (read.zero or written.zero):
         return None
     head = step.head
     data = quantisation.weights[head.inputs[1]].data.astype(np.int64)
