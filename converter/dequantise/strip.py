@@ -20,11 +20,12 @@ from fadiff.converter.dequantise.affine import (
     along_axis,
     is_integer,
     is_lowest,
+    leaves,
     quantised,
+    reach,
 )
 from fadiff.converter.dequantise.qonnx import expand_quant_nodes
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
-from fadiff.converter.dequantise.saturation import leaves, reach
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
 from fadiff.converter.ir.edit import FreshNames

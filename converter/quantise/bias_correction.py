@@ -21,7 +21,7 @@ from fadiff.converter.ir.operators import channel_axis
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.observe import activations
+from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples

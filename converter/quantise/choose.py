@@ -28,12 +28,15 @@ from fadiff.converter.quantise.bias_correction import (
     corrected_biases,
     mean_outputs,
 )
-from fadiff.converter.quantise.columns import with_headroom
-from fadiff.converter.quantise.judge import Judge
-from fadiff.converter.quantise.observe import Observed, observe
-from fadiff.converter.quantise.ranges import METHODS, Range, ranges, without_sentinels
+from fadiff.converter.quantise.ranges import (
+    METHODS,
+    Observed,
+    Range,
+    observe,
+    ranges,
+)
 from fadiff.converter.quantise.rounding import Rounder
-from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.simulate import Judge, Simulation
 from fadiff.converter.quantise.weights import Integers, Quantisation, Quantised, quantise
 from fadiff.converter.quantise.zeros import can_shift
 from fadiff.converter.read.inputs import Samples
@@ -236,10 +239,7 @@ class Calibration:
 
     def _ranges(self, recipe: Recipe) -> dict[str, Range]:
         if recipe.ranges not in self._found:
-            counts = {value: int(seen.counts.sum()) for value, seen in self._observed.items()}
-            found = ranges(self._observed, recipe.ranges)
-            found = with_headroom(self.program, self.steps, found, counts)
-            self._found[recipe.ranges] = without_sentinels(self.program, self.steps, found)
+            self._found[recipe.ranges] = ranges(self.program, self.steps, self._observed, recipe.ranges)
         return self._found[recipe.ranges]
 
     def _choice(self, recipe: Recipe, simulation: Simulation) -> Choice:

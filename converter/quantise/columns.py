@@ -7,7 +7,6 @@ program around is told of c and m (converter/plan/inputs.py).  Pixels from 0 to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +18,8 @@ from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
-from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.factors import by_inputs, multiplies, set_weights
-from fadiff.converter.quantise.observe import activations
-from fadiff.converter.quantise.ranges import Range
+from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples
 
 _LEAST_SAMPLES = 3
@@ -32,8 +29,6 @@ of about 1 / sqrt(2 n), and among many columns by several times that."""
 _OFF_CENTRE = 0.25
 """A middle farther from zero than so many half ranges is worth an offset."""
 _MOST_NUMBERS = 2**14
-_FUTURE = 1e4
-"""Numbers that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +65,6 @@ def balance_inputs(
         _balance(edit, program, columns, factor.astype(np.float32), shift.astype(np.float32))
         found.append(name)
     return edit.model(), tuple(found)
-
-
-def with_headroom(
-    program: Program, steps: Sequence[Step], ranges: Mapping[str, Range], counts: Mapping[str, int]
-) -> dict[str, Range]:
-    """Ranges, wider for inputs in their own units of which few numbers were seen: the next ones would go
-    beyond.  `counts` says how many they were, by value."""
-    wider = dict(ranges)
-    for step in steps:
-        if step.kind == "input" and step.output in ranges:
-            seen = max(counts.get(step.output, 0), 3)
-            room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(seen))))
-            low, high = ranges[step.output]
-            wider[step.output] = (low * room, high * room)
-    return wider
 
 
 def _columns(program: Program, name: str, value: str) -> _Columns | None:

@@ -11,7 +11,7 @@ from fadiff.converter.decompose.tables import alone
 from fadiff.converter.ir.kinds import WEIGHTED, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.quantise.observe import activations
+from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples, Spans
 
 LEAST_SAMPLES = 8

@@ -33,7 +33,7 @@ from fadiff.converter.ir.operators import (
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.factors import inputs_apart, largest_of_inputs, largest_of_outputs
-from fadiff.converter.quantise.observe import channel_maxima
+from fadiff.converter.quantise.ranges import channel_maxima
 from fadiff.converter.read.inputs import Samples
 
 _WORTH_BITS = 1.0

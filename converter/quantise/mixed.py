@@ -33,11 +33,9 @@ from fadiff.converter.plan.floats import (
 )
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.choose import Calibration, Choice
-from fadiff.converter.quantise.judge import decibels, float_values
-from fadiff.converter.quantise.observe import Observed
-from fadiff.converter.quantise.ranges import ranges, without_sentinels
+from fadiff.converter.quantise.ranges import Observed, ranges
 from fadiff.converter.quantise.scales import stored_values, unknown_scales
-from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.simulate import Simulation, decibels, float_values
 from fadiff.converter.quantise.weights import Quantisation, with_rounded_weights
 from fadiff.converter.read.inputs import Samples
 
@@ -228,8 +226,8 @@ class MixedSearch:
     ) -> dict[str, float]:
         """Signal to noise of values in dB, on `most` held-out samples."""
         planned = self.planned(names)
-        found = ranges({value: self._observed[value] for value in planned.values}, self.choice.ranges_by)
-        found = without_sentinels(planned.program, planned.steps, found)
+        seen = {value: self._observed[value] for value in planned.values}
+        found = ranges(planned.program, planned.steps, seen, self.choice.ranges_by)
         quantisation = planned.quantised(replace(self.choice, ranges=found))
         model = with_rounded_weights(planned.model, planned.program, planned.steps)
         simulation = Simulation(model, planned.program, planned.steps, quantisation)

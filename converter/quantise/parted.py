@@ -32,7 +32,7 @@ from fadiff.converter.quantise.factors import (
     multiply_outputs,
     set_weights,
 )
-from fadiff.converter.quantise.observe import activations
+from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples
 
 _LINEAR = Kind.ARITHMETIC | Kind.HOMOGENEOUS

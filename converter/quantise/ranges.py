@@ -1,25 +1,166 @@
-"""How far int8 reaches: the largest magnitude that 127 stands for, from what calibration saw.
+"""How far int8 reaches: the largest magnitude that 127 stands for, from what calibration sees.
 
-Larger magnitudes saturate.  A narrow range makes finer steps for all others, and which counts for more
-only the network can tell: `choose.py` asks it.
+The float model runs once over the samples, and every value becomes a histogram at once (ONNX Runtime's own
+calibrator keeps all tensors of all samples, and is quadratic in their number).  Larger magnitudes saturate.
+A narrow range makes finer steps for all others, and which counts for more only the network can tell:
+`choose.py` asks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import onnx
 
+from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import extremes_taken, keeps_scale, padding
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import BLANK, Step
-from fadiff.converter.quantise.observe import BINS, Observed
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.runtime import run_model, run_nodes
+
+BINS = 2**11
+_MOST_ELEMENTS = 2**19
+"""Most elements of one value in all samples: larger ones are looked at with a stride."""
+_MOST_BYTES = 2**28
+"""Most bytes that one run of the model returns."""
+
+
+@dataclass
+class Observed:
+    """The magnitudes that a value took; `counts` are those of BINS equal parts of (0, `top`]."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    top: float = 0.0
+    """A power of two, so that a histogram can become wider."""
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64), repr=False)
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
+
+    def add(self, array: np.ndarray, most: int = _MOST_ELEMENTS) -> None:
+        """Count the elements of an array; bounds are exact, of large arrays some elements count."""
+        if array.size == 0:
+            return
+        low, high = (float(take.reduce(array, axis=None)) for take in (np.fmin, np.fmax))  # (not NaN)
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        stride = -(-array.size // most)
+        flat = array.reshape(-1)[::stride]
+        used = np.isfinite(flat) & (flat != 0)
+        magnitudes = np.abs(flat[used].astype(np.float64))
+        if magnitudes.size:
+            self._widen(float(np.exp2(np.ceil(np.log2(magnitudes.max())))))
+            places = np.minimum((magnitudes * (BINS / self.top)).astype(np.int64), BINS - 1)
+            self.counts += np.bincount(places, minlength=BINS)
+
+    def _widen(self, top: float) -> None:
+        """Make the histogram reach `top`, a power of two."""
+        if self.top and top > self.top:
+            joined = int(min(top / self.top, BINS))
+            sums = self.counts.reshape(-1, joined).sum(1)
+            self.counts[: len(sums)], self.counts[len(sums) :] = sums, 0
+        self.top = max(self.top, top)
+
+
+def activations(
+    file: str, model: onnx.ModelProto, weights: StoredWeights, samples: Samples, values: Collection[str]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Values of the float model (inputs or computed), sample by sample for each of them.
+
+    A model with weights on disk is run a piece at a time.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    computed = [name for name in values if not samples or name not in samples[0]]
+    try:
+        for name in values:
+            for sample in samples:
+                if name in sample:
+                    yield name, sample[name]
+        if weights:
+            for name, arrays in run_model(model, weights, samples, frozenset(computed)):
+                for array in arrays:
+                    yield name, array
+            return
+        for some in _chunks(model, computed):
+            for found in run_nodes(model.graph.node, samples, some, model.graph.initializer, like=model):
+                yield from found.items()
+    except ModelError as error:
+        raise ModelError(f"{file}: calibration failed: {error}") from error
+
+
+def observe(
+    file: str,
+    model: onnx.ModelProto,
+    weights: StoredWeights,
+    samples: Samples,
+    values: Collection[str],
+    roles: Mapping[str, str],
+) -> dict[str, Observed]:
+    """What each value was on the samples; a value that nothing computes is left out.
+
+    Values of one role (`Program.roles`) are looked at as one.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    found: dict[str, Observed] = {}
+    by_role: dict[str, Observed] = {}
+    most = max(1, _MOST_ELEMENTS // max(len(samples), 1))
+    for name, array in activations(file, model, weights, samples, values):
+        seen = found[name] = by_role.setdefault(roles.get(name, name), Observed())
+        seen.add(array, most)
+    return found
+
+
+def channel_maxima(
+    file: str, model: onnx.ModelProto, samples: Samples, values: Collection[str]
+) -> dict[str, np.ndarray]:
+    """The largest magnitude that each channel (the second axis) of some values took.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, array in activations(file, model, StoredWeights(), samples, values):
+        largest = np.abs(array).max((0, *range(2, array.ndim)))
+        found[name] = np.maximum(found.get(name, largest), largest)
+    return found
+
+
+def _chunks(model: onnx.ModelProto, values: Sequence[str]) -> list[list[str]]:
+    """The values in order, cut where those of one run would need too much memory."""
+    graph = model.graph
+    shapes = {
+        info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        for info in (*graph.value_info, *graph.output)
+    }
+    chunks: list[list[str]] = []
+    room = 0
+    for name in values:
+        size = 4 * int(np.prod(shapes.get(name, [1])))
+        if size > room:
+            chunks.append([])
+            room = _MOST_BYTES
+        chunks[-1].append(name)
+        room -= size
+    return chunks
+
 
 Range = tuple[float, float]
 _NARROWEST = 0.05
 _CANDIDATES = 96
+_FUTURE = 1e4
+"""Numbers that should fit; of normal ones the largest of n grows as sqrt(ln n)."""
 _BELOW = 16.0
 """So far below the smallest number a softmax has nothing: exp(-16) is 1e-7."""
 
@@ -47,11 +188,22 @@ METHODS: Mapping[str, Callable[[Observed], float]] = {
 """The ways to find a range, by the name that users read."""
 
 
-def ranges(observed: Mapping[str, Observed], method: str) -> dict[str, Range]:
-    """A range for every value that was observed; one with no finite magnitude keeps its bounds."""
-    alike = {id(seen): seen for seen in observed.values()}
-    found = {key: _range(seen, method) for key, seen in alike.items()}
-    return {name: found[id(seen)] for name, seen in observed.items()}
+def ranges(
+    program: Program, steps: Sequence[Step], observed: Mapping[str, Observed], method: str
+) -> dict[str, Range]:
+    """A range for every value that was observed; one with no finite magnitude keeps its bounds.
+
+    Wider for inputs in their own units of which few numbers were seen: the next ones would go beyond.
+    """
+    alike = {id(seen): _range(seen, method) for seen in observed.values()}
+    found = {name: alike[id(seen)] for name, seen in observed.items()}
+    for step in steps:
+        if step.kind == "input" and step.output in found:
+            count = max(int(observed[step.output].counts.sum()), 3)
+            room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(count))))
+            low, high = found[step.output]
+            found[step.output] = (low * room, high * room)
+    return _without_sentinels(program, steps, found)
 
 
 def _range(seen: Observed, method: str) -> Range:
@@ -59,7 +211,7 @@ def _range(seen: Observed, method: str) -> Range:
     return max(seen.low, -bound), min(seen.high, bound)
 
 
-def without_sentinels(
+def _without_sentinels(
     program: Program, steps: Sequence[Step], ranges: Mapping[str, Range]
 ) -> dict[str, Range]:
     """`ranges` with those of values that hold such numbers replaced by what the other elements take."""

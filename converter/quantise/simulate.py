@@ -1,17 +1,24 @@
-"""The quantised model with every scale and constant as an input: one session runs any quantisation."""
+"""Simulation: a quantisation in ONNX Runtime; Judge: how good it is on samples kept out of calibration.
+
+In the quantised model every scale and constant is an input: one session runs any quantisation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnxruntime import InferenceSession
 
+from fadiff.converter.ir.kinds import Kind, is_a
+from fadiff.converter.ir.operators import keeps_scale
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State, chained
+from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.qdq import PartNames, quantised_model, stored_constants
+from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import NOT_OPTIMISED, run_session, session_of, session_options
@@ -86,3 +93,93 @@ class Simulation:
                 nodes, feeds[0], values, graph.initializer, like=self.model, options=options
             )
         yield from run_session(self._sessions[key], feeds, values)
+
+
+_WORST = 1e6
+"""Noise over signal: beyond, and below its inverse, nothing gets worse or better."""
+
+
+class Judge:
+    """Compares quantisations of one program with its float model.
+
+    Args:
+        file: for messages.
+        model: the float model.
+        simulation: the quantised one.
+        samples: what it is judged on.
+    """
+
+    def __init__(self, file: str, model: onnx.ModelProto, simulation: Simulation, samples: Samples) -> None:
+        self.simulation, self.samples = simulation, samples
+        self.values = deciding_values(simulation.program, simulation.steps)
+        self._floats = float_values(file, model, samples, self.values)
+
+    def score(self, quantisation: Quantisation) -> float:
+        """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
+
+        The worst of them counts for most: what one output gains makes up for little in another.
+        """
+        if not self.values:
+            return 0.0
+        runs = self.simulation.run(quantisation, self.samples, self.values)
+        return float(-10 * np.log10(np.mean(list(_noise_shares(self._floats, runs).values()))))
+
+
+def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """The float outputs; where one is a table, a softmax or a choice of other values, these.
+
+    A sigmoid that saturates or a softmax that is sure hides what its input lost.
+    """
+    writers = {step.output: step for step in steps}
+    found = []
+    for value in program.outputs:
+        while (step := writers.get(value)) is not None and step.source in program.shapes:
+            squashes = step.kind in ("lookup", "output") or (step.kind == "node" and _picks(step))
+            if program.is_float(value) and not squashes:
+                break
+            value = step.source
+        if program.is_float(value) and value not in program.constants:
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _picks(step: Step) -> bool:
+    return is_a(step.head, Kind.SOFTMAX) or keeps_scale(step.head)
+
+
+def float_values(
+    file: str, model: onnx.ModelProto, samples: Samples, values: Sequence[str]
+) -> Mapping[str, list[np.ndarray]]:
+    """What the float model makes of samples, by value."""
+    found: dict[str, list[np.ndarray]] = {value: [] for value in values}
+    for name, array in activations(file, model, StoredWeights(), samples, values):
+        found[name].append(array)
+    return found
+
+
+def decibels(
+    exact: Mapping[str, Sequence[np.ndarray]], runs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+    """Signal to noise of values in all runs, between -60 and 60; noise without signal is 0 dB."""
+    return {name: float(-10 * np.log10(share)) for name, share in _noise_shares(exact, runs).items()}
+
+
+def _noise_shares(
+    exact: Mapping[str, Sequence[np.ndarray]], runs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+    signal, noise = dict.fromkeys(exact, 0.0), dict.fromkeys(exact, 0.0)
+    for i, found in enumerate(runs):
+        for name, array in found.items():
+            wanted = exact[name][i].astype(np.float64)
+            signal[name] += float(np.sum(wanted**2))
+            noise[name] += float(np.sum((wanted - array) ** 2))
+    return {name: _share(signal[name], noise[name]) for name in exact}
+
+
+def _share(signal: float, noise: float) -> float:
+    """Noise over signal, between what is as good as none and what is as bad as can be."""
+    if not np.isfinite(signal) or not np.isfinite(noise):
+        return _WORST
+    if signal == 0:
+        return 1.0 if noise else 1 / _WORST
+    return float(np.clip(noise / signal, 1 / _WORST, _WORST))

@@ -14,10 +14,8 @@ from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import biased_products, corrected_biases, mean_outputs
 from fadiff.converter.quantise.choose import gains
-from fadiff.converter.quantise.judge import Judge, deciding_values
-from fadiff.converter.quantise.observe import Observed
-from fadiff.converter.quantise.ranges import METHODS
-from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.ranges import METHODS, Observed
+from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
 from fadiff.converter.quantise.weights import Quantisation
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 

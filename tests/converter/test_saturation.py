@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from fadiff.converter import convert
-from fadiff.converter.dequantise.saturation import leaves, reach
+from fadiff.converter.dequantise.affine import leaves, reach
 from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 
 
