@@ -20,6 +20,8 @@ from fadiff.costmodel.group.loop_convolutions import (
     obstacle_to_convolutions,
 )
 from fadiff.costmodel.group.loop_products import (
+    obstacle_to_core_products,
+    obstacle_to_core_tiles,
     obstacle_to_product_call,
     obstacle_to_product_loop,
     obstacle_to_products,
@@ -28,14 +30,20 @@ from fadiff.costmodel.group.loop_products import (
 from fadiff.costmodel.group.loop_setting import LoopSetting, PinnedWeights
 from fadiff.costmodel.group.scratchpad import member_spaces
 from fadiff.costmodel.mapping.decision import Decision, FusionGroup
-from fadiff.costmodel.mapping.mapping import LOOPS, Issue
+from fadiff.costmodel.mapping.mapping import BY_CORE, LOOPS, Issue
 
 _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
     "instructions": lambda setting: "",
+    "core_ws": obstacle_to_core_tiles,
     "loop_ws": obstacle_to_product_loop,
     "loop_conv_ws": obstacle_to_convolution_loop,
     "tiled_matmul": obstacle_to_product_call,
     "tiled_conv": obstacle_to_convolution_call,
+}
+_OBSTACLES_TO_UNITS: dict[Issue, Callable[[LoopSetting], str]] = {
+    "core_ws": obstacle_to_core_products,
+    "loop_ws": obstacle_to_products,
+    "loop_conv_ws": obstacle_to_convolutions,
 }
 
 
@@ -45,8 +53,8 @@ def obstacle_to_issue(setting: LoopSetting) -> str:
 
 
 def obstacle_to_unit(setting: LoopSetting, unit: Issue) -> str:
-    """Why one of LOOPS cannot run the layer, however it is mapped; empty if it may."""
-    return (obstacle_to_products if unit == "loop_ws" else obstacle_to_convolutions)(setting)
+    """Why a layer cannot be issued as tiles of a loop unit, however it is mapped; empty if it may."""
+    return _OBSTACLES_TO_UNITS[unit](setting)
 
 
 def obstacle_to_loops(setting: LoopSetting) -> str:
@@ -63,7 +71,7 @@ def issued_by_core(schedule: Decision) -> dict[str, str]:
         setting.layer.name: obstacle_to_loops(setting) or "the core is as fast"
         for group in schedule.groups
         for setting in loop_settings(schedule, group, plan_group(schedule.graph, group))
-        if setting.mapping.issue == "instructions"
+        if setting.mapping.issue in BY_CORE
     }
 
 

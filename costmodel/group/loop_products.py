@@ -13,10 +13,10 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.group.loop_setting import LoopSetting
-from fadiff.costmodel.group.tile_buffer import Strides
 from fadiff.costmodel.mapping.mapping import ceil_div
 from fadiff.costmodel.mapping.shape import Region, extents, shape_of
 
+_NO_MATRIX = "the pixels of its tiles are no rows of one matrix"
 _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 
 
@@ -26,7 +26,7 @@ def obstacle_to_product_loop(setting: LoopSetting) -> str:
         obstacle_to_products(setting)
         or _obstacle_in_tiles(setting)
         or setting.obstacle_in_capacity(*product_rows(setting))
-        or ("" if None not in row_pitches(setting) else "the pixels of its tiles are no rows of one matrix")
+        or ("" if None not in row_pitches(setting) else _NO_MATRIX)
     )
 
 
@@ -40,6 +40,38 @@ def obstacle_to_products(setting: LoopSetting) -> str:
     if not is_product(setting.layer):
         return "it is no matrix product"
     return "its stores pool" if setting.pools else setting.obstacle
+
+
+def obstacle_to_core_products(setting: LoopSetting) -> str:
+    """Why the core cannot issue a layer in tiles as the unit would, whatever the mapping; empty if it may.
+
+    It stores what the unit cannot, sums and rows with scales of their own, and takes kernel taps whose pixels
+    are as many rows of the input tile, each read by one tap.
+    """
+    layer, d = setting.layer, setting.layer.dims
+    if len(setting.group.layers) > 1:
+        return "it runs tile by tile with others"
+    if layer.op == "depthwise" or layer.channel_scale is not None:
+        return "it is no matrix product"
+    if any(layer.pads) or any(n > 1 and t > 1 for n, t in ((d.P, d.R), (d.Q, d.S))):
+        return "its taps share pixels"
+    if any(t > 1 and step > 1 for t, step in zip((d.R, d.S), layer.dilation, strict=True)) or d.R > 1 < d.S:
+        return "its taps are no lines that follow one another"
+    if setting.pools or setting.group.resident_weights or setting.space.room.reserved:
+        return "its stores pool, or weights stay"
+    return ""
+
+
+def obstacle_to_core_tiles(setting: LoopSetting) -> str:
+    """Why the core cannot issue the layer's scratchpad tiles as the unit would; empty if it can."""
+    tile, d = setting.mapping.tile_l2, setting.bounds
+    return (
+        obstacle_to_core_products(setting)
+        or _obstacle_in_tiles(setting)
+        or ("" if (tile.R, tile.S) == (d.R, d.S) else "its tiles cut the kernel")
+        or setting.obstacle_in_capacity(*product_rows(setting))
+        or ("" if None not in (*row_pitches(setting), factor_pitch(setting)) else _NO_MATRIX)
+    )
 
 
 def obstacle_to_product_call(setting: LoopSetting) -> str:
@@ -102,12 +134,22 @@ def product_rows(setting: LoopSetting) -> tuple[int, int, int]:
     """Rows of the input, weight and output tiles as the unit lays them out: whole blocks."""
     tile, side = setting.mapping.tile_l2, setting.target.side
     i, j, k = (ceil_div(n, side) for n in (tile.N * tile.P * tile.Q, tile.K, tile.C))
+    k *= tile.R * tile.S
     return i * k * side, k * j * side, i * j * side
 
 
 def row_pitches(setting: LoopSetting) -> tuple[int | None, int | None]:
     """Elements from one row of the input tiles, and of the output tiles, to the next (see `pixel_pitch`)."""
     return tile_pitches(setting, [setting.mapping.tile_l2[d] for d in _PIXELS])
+
+
+def factor_pitch(setting: LoopSetting) -> int | None:
+    """Factors from that of each row of the output tiles to the next; 0 where rows have none."""
+    scales = setting.layer.row_scale
+    if scales is None:
+        return 0
+    _, *strides, _ = scales.strides
+    return pixel_pitch([setting.mapping.tile_l2[d] for d in _PIXELS], setting.region, strides)
 
 
 def tile_pitches(setting: LoopSetting, tile: Sequence[int]) -> tuple[int | None, int | None]:
@@ -120,7 +162,7 @@ def tile_pitches(setting: LoopSetting, tile: Sequence[int]) -> tuple[int | None,
     )
 
 
-def pixel_pitch(tile: Sequence[int], region: Region, strides: Strides) -> int | None:
+def pixel_pitch(tile: Sequence[int], region: Region, strides: Sequence[int]) -> int | None:
     """Elements from each pixel of a tile to the next, in any tile; None where they differ.
 
     Args:

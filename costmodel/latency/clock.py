@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fadiff.costmodel.mapping.counting import LatencyModel
-from fadiff.costmodel.mapping.mapping import Issue
 from fadiff.costmodel.mapping.numbers import Number, positive
 from fadiff.costmodel.target.target import Target
 
@@ -95,11 +94,7 @@ class LayerCounts(NamedTuple):
     missed_lines: Number
     stored_rows: Number
     row_commands: Number = 0
-    """Configurations and stores of rows with scales of their own."""
-
-    def issued_as(self, issue: Issue) -> LayerCounts:
-        """The same, counted as issued by the core, on a loop unit if one runs every tile."""
-        return self if issue == "instructions" else self._replace(commands=0.0, loops=self.tiles)
+    """That Gemmini waits for: configurations and stores of rows with scales of their own, in ROW_COMMANDs."""
 
 
 class EngineCycles(NamedTuple):
@@ -127,6 +122,10 @@ ROW_COMMAND = 0.77
 
 These three fit layers timed on RTL with fences around them (`python -m benchmarks fit_issue`).
 """
+TILED_COMMAND = 0.4
+"""Commands that one of a tile of LOOP_WS takes which the core issues, also of its stores of rows."""
+TILE = 10.0
+"""Commands that such a tile takes besides."""
 RESULTS = 5
 """That are in the mesh at a time (max_simultaneous_matmuls of MeshWithDelays.scala)."""
 

@@ -11,7 +11,7 @@ from fadiff.converter.ir.loops import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, 
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement, Quantities
 from fadiff.costmodel.latency import cache
-from fadiff.costmodel.latency.clock import BLOCK, BOX, LayerCounts
+from fadiff.costmodel.latency.clock import BLOCK, BOX, ROW_COMMAND, TILE, TILED_COMMAND, LayerCounts
 from fadiff.costmodel.mapping.mapping import Issue, ceil_div
 from fadiff.costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
 from fadiff.costmodel.mapping.shape import LayerShape
@@ -81,9 +81,10 @@ def nest_counts(
     target: Target,
     placement: Placement,
     network_weights: int,
+    issue: Issue = "instructions",
 ) -> LayerCounts:
-    """What a layer makes core and Gemmini do, under one mapping or columns of them, issued by the core."""
-    return NestWork(nest, target, network_weights).counts(placement)
+    """What a layer makes core and Gemmini do, under one mapping or columns of them, issued so."""
+    return NestWork(nest, target, network_weights).counts(placement, issue)
 
 
 class NestWork:
@@ -112,11 +113,10 @@ class NestWork:
         stored = self._stored(q, placement)
         weights = self._weight_rows(q)
         weight_requests = weights if self.along < 0 else weights * _requests(nest, self.along, target)
-        by_core = issue == "instructions"
         return LayerCounts(
             visits=self._visits,
-            commands=self.issued(placement).commands() if by_core else 0.0,
-            loops=0 if by_core else self._tiles,
+            commands=self._commands(placement, issue),
+            loops=0 if issue == "instructions" else self._tiles,
             tiles=self._tiles,
             full_rows=self._full_rows,
             blocks=self._blocks,
@@ -126,8 +126,26 @@ class NestWork:
             loaded_bytes=(q.weight_fills + q.input_fills) * target.element_bytes + spilled,
             missed_lines=self._missed_lines(placement),
             stored_rows=stored,
-            row_commands=row_commands(nest, target) if placement.has_row_scale else self._channel_commands,
+            row_commands=self._row_commands(placement, issue),
         )
+
+    def _commands(self, placement: Placement, issue: Issue) -> Number:
+        """Of the core, for moves and products."""
+        if issue == "instructions":
+            return self.issued(placement).commands()
+        if issue != "core_ws":
+            return 0.0
+        issued = self.issued(placement)
+        return TILED_COMMAND * (2 * issued.products + issued.moves)
+
+    def _row_commands(self, placement: Placement, issue: Issue) -> Number:
+        """What Gemmini waits for; tiles of LOOP_WS by the core have blocks of channels beside each other."""
+        if issue != "core_ws":
+            own = placement.has_row_scale
+            return row_commands(self.nest, self.target, 1) if own else self._channel_commands
+        most = self.target.max_block_len
+        rows = row_commands(self.nest, self.target, most) if placement.has_row_scale else 0
+        return (TILED_COMMAND * rows + TILE * self._tiles) / ROW_COMMAND
 
     def issued(self, placement: Placement) -> Issued:
         """What the core issues where no loop unit runs the tiles.
@@ -261,16 +279,10 @@ def _mean(found: Sequence[tuple[Number, Number]]) -> tuple[Number, Number]:
     return times, largest(sum(rows * times for rows, times in found) / largest(times, 1), 1)
 
 
-def row_commands(nest: LoopNest, target: Target) -> Number:
-    """Configurations and stores of all rows with scales of their own.
-
-    One mvout takes several blocks of channels where these are `side` rows apart: in tiles of so many pixels.
-    """
+def row_commands(nest: LoopNest, target: Target, blocks: int) -> Number:
+    """Configurations and stores of all rows with scales of their own, so many blocks of channels a store."""
     _, _, channel = segments(nest.shape)
-    pixels = math.prod([nest.l1[d] for d in (N, P, Q)])
-    adjoin = (pixels == target.side) * (nest.l0[channel] == target.side)
-    columns = target.side + adjoin * (target.max_block_len - 1) * target.side
-    stores = tile_count(nest.pieces(channel), columns)
+    stores = tile_count(nest.pieces(channel), blocks * target.side)
     tiles = tile_count(nest.pieces(channel), nest.bounds[channel])
     rows = math.prod([nest.counts[d].total for d in (N, P, Q)])
     return rows * nest.counts[G if channel == K else K].total * (stores + tiles)

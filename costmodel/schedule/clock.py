@@ -216,7 +216,7 @@ def layer_counts(
     """What one layer of a group makes core and Gemmini do, as it is issued."""
     nest = LoopNest(shape_of(layer), mapping, plan[layer.name].computed)
     placement = placement_of(graph, group, plan, layer)
-    return nest_counts(nest, target, placement, graph.weight_bytes).issued_as(mapping.issue)
+    return nest_counts(nest, target, placement, graph.weight_bytes, mapping.issue)
 
 
 def host_counts(

@@ -138,7 +138,8 @@ class MappingRecord(_Record):
     )
     issue: Issue = Field(
         "instructions",
-        description="instructions: the core issues every move and product; loop_ws, loop_conv_ws: one "
+        description="instructions: the core issues every move and product; core_ws: the same in tiles "
+        "as of loop_ws; loop_ws, loop_conv_ws: one "
         "hardware loop per scratchpad tile; tiled_matmul, tiled_conv: gemmini.h runs the layer in one call",
     )
     by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")

@@ -244,7 +244,7 @@ def layer_cost(
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
         if by_clock:
             nest = LoopNest(shape, mapping, computed)
-            counts = nest_counts(nest, target, placement, network_weights).issued_as(mapping.issue)
+            counts = nest_counts(nest, target, placement, network_weights, mapping.issue)
             busy = engine_cycles(counts, clock_of(target))._asdict()
             cycles = round(layer_cycles(counts, clock_of(target)))
             bound = BOUND_NAME[max(busy, key=lambda engine: busy[engine])]

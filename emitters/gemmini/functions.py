@@ -8,19 +8,19 @@ from dataclasses import replace
 from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
 from fadiff.costmodel.group.fusion import stored_as
 from fadiff.costmodel.group.issue import obstacle_to_loops
-from fadiff.costmodel.group.loop_products import row_pitches
+from fadiff.costmodel.group.loop_products import factor_pitch, row_pitches
 from fadiff.costmodel.group.placement import stores_sums
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.group.side_by_side import parts_of
 from fadiff.costmodel.group.tile_buffer import Strides, box_strides
-from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
+from fadiff.costmodel.mapping.mapping import BY_CORE, CALLS, ISSUED, Level, Mapping
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.emitters.gemmini.formula import print_formulas
 from fadiff.emitters.gemmini.group import GroupPrinter
 from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
 from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
-from fadiff.emitters.gemmini.loop_products import ProductLoops
+from fadiff.emitters.gemmini.loop_products import CoreProducts, ProductLoops
 from fadiff.emitters.gemmini.operands import OperandPrinter, weight_source
 from fadiff.emitters.gemmini.outputs import Destinations
 from fadiff.emitters.gemmini.pipeline import LinesBeside
@@ -180,6 +180,10 @@ class FunctionPrinter:
         if plan.form.mapping.issue == "loop_ws":
             self.headers.add("loop_products")
             ProductLoops(*tiles, row_pitches(plan.setting)).print()
+        elif plan.form.mapping.issue == "core_ws":
+            self.headers.add("core_products")
+            sums = stores_sums(self.graph, layer)
+            CoreProducts(*tiles, row_pitches(plan.setting), factor_pitch(plan.setting) or 0, sums).print()
         else:
             self.headers.add("loop_convolutions")
             ConvolutionLoops(*tiles, destinations.pool).print()
@@ -244,7 +248,7 @@ class FunctionPrinter:
             f"tiles: {tiles}; array rows {m.rows}, columns {m.cols}",
             f"issued as {ISSUED[m.issue]}; loops, outermost first: {self._loop_orders(layer, m)}",
         ]
-        if m.issue == "instructions" and (reason := obstacle_to_loops(self.plan.layers[layer.name].setting)):
+        if m.issue in BY_CORE and (reason := obstacle_to_loops(self.plan.layers[layer.name].setting)):
             lines.append(f"no hardware loop: {reason}")
         if layer.onnx_nodes not in ((), (layer.name,)):
             lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")

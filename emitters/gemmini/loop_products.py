@@ -34,6 +34,10 @@ class ProductLoops(LoopTiles):
         self._loops()
 
     def _tile(self) -> None:
+        self._call("product_tile")
+
+    def _call(self, function: str, *factors: Expr) -> None:
+        """`factors` come behind the output."""
         at, form = self.at, self.form
         reductions = tuple(loop for loop in self.nest.outer if loop.dim in REDUCTION)
         bias: Expr = "NULL"
@@ -41,12 +45,13 @@ class ProductLoops(LoopTiles):
             bias = where(starts(reductions), f"{self.bias} + {bare(at.output_channel(form.dims.K))}")
         accumulate = "true" if form.layer.bias is not None else not_first(reductions) or "false"
         self.c.call(
-            "product_tile",
+            function,
             "&product",
             where(self._loads("I"), self._input()),
             where(self._loads("W"), self._weight()),
             bias,
             where(ends(reductions), self._output()),
+            *factors,
             mul(*(at.extent("L2", d) for d in PIXELS)),
             at.extent("L2", "K"),
             at.extent("L2", "C"),
@@ -88,6 +93,47 @@ class ProductLoops(LoopTiles):
         pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]
         channel = at.output_channel(group, boxed=self.output_box is not None)
         return _inside("result", add(*first, *pixels, channel), before)
+
+
+@dataclass(frozen=True)
+class CoreProducts(ProductLoops):
+    """The same, issued by the core."""
+
+    factor: int
+    """From the factor of a row to that of the next."""
+    stores_sums: bool
+
+    def print(self) -> None:
+        """Configuration, loops, tiles."""
+        c, form = self.c, self.form
+        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        along = 1 if form.dims.R > 1 else 2
+        a_tap = form.input_strides[1 + along] * (form.y, form.x)[along - 1].dilation
+        with c.initialiser("core_product_t product"):
+            c.line(f".a = {self.pitches[0]}, .b = {form.weight_strides[3]}, .c = {self.pitches[1]},")
+            taps = form.dims.R * form.dims.S
+            if taps > 1:
+                c.line(f".taps = {taps}, .a_tap = {a_tap}, .b_tap = {form.weight_strides[along]},")
+            else:
+                c.line(".taps = 1,")
+            transposed = "true" if form.transposed else "false"
+            c.line(f".b_transposed = {transposed}, .activation = {activation}, .scale = {scale},")
+            size = "acc_t" if self.stores_sums else "elem_t"
+            c.line(f".size = sizeof({size}), .factor = {self.factor},")
+        c.call("begin_core_product", "&product")
+        self._loops()
+
+    def _tile(self) -> None:
+        self._call("core_tile", self._factors())
+
+    def _factors(self) -> Expr:
+        """Of the tile's first row."""
+        scales = self.form.layer.row_scale
+        if scales is None:
+            return "NULL"
+        dims: tuple[Dim, ...] = ("G", *PIXELS)
+        first = [mul(self.at.start("L2", d), n) for d, n in zip(dims, scales.strides, strict=False)]
+        return plus("row_scales", add(scales.offset, *first))
 
 
 def _inside(base: str, offset: Expr, before: str) -> str:

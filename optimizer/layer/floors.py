@@ -13,6 +13,8 @@ from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Quantities, count_moves, fusion_of
 from fadiff.costmodel.latency import cache
 from fadiff.costmodel.latency.clock import (
+    ROW_COMMAND,
+    TILED_COMMAND,
     ClockCoefficients,
     LayerCounts,
     clock_of,
@@ -150,7 +152,7 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
         loaded_bytes=loaded,
         missed_lines=cache.misses(first, target.last_level_cache_bytes),
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
-        row_commands=_least_row_commands(space) if space.placement.has_row_scale else 0,
+        row_commands=_least_row_commands(space) if space.placement.has_row_scale else 0.0,
     )
     return np.rint(layer_cycles(least, c))
 
@@ -162,14 +164,14 @@ def _strip(space: LayerSpace, c: ClockCoefficients) -> float:
     return float(max(strip_cycles(longest, c) / longest, 1))
 
 
-def _least_row_commands(space: LayerSpace) -> int:
-    """Every row is configured once, and stored in the longest pieces."""
+def _least_row_commands(space: LayerSpace) -> float:
+    """Every row is configured once, and stored in the longest pieces, at the lower of two prices."""
     longest = space.side * space.rules.target.max_block_len
     rows = space.total("N") * space.total("P") * space.total("Q")
     channels, others = space.total("K"), space.total("G")
     if space.shape.is_depthwise:
         channels, others = others, channels
-    return rows * others * (ceil_div(channels, longest) + 1)
+    return rows * others * (ceil_div(channels, longest) + 1) * TILED_COMMAND / ROW_COMMAND
 
 
 def _weights(space: LayerSpace) -> tuple[int, ...]:

@@ -16,8 +16,7 @@ from fadiff.optimizer.layer.footprint import Footprint
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_points import loop_points
 from fadiff.optimizer.layer.loop_space import LoopSite
-from fadiff.optimizer.layer.pricing import price, price_columns
-from fadiff.optimizer.layer.row_tiles import row_mappings
+from fadiff.optimizer.layer.pricing import price
 from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.layer.space import LayerSpace
 from fadiff.optimizer.layer.undominated import best_at_some_prices
@@ -60,7 +59,9 @@ class FrontCache:
             self._enumerated += 1
             found = front_on_loops(space, space.site)
             stays = space.site.setting.pinned is not None
-            return found if len(found) or stays else front_by_core(space, space.site, self)
+            if (len(found) and space.site.units != ("core_ws",)) or stays:
+                return found
+            return _union([found, self.front(replace(space, site=None))])
         parts = space.by_lanes()
         if len(parts) > 1:
             return _union([self.front(part) for part in parts])
@@ -104,17 +105,6 @@ def front_on_loops(space: LayerSpace, site: LoopSite) -> Front:
             mappings = tuple(seen[i] for i in hull.tolist())
             return Front(points.energy[hull], points.latency[hull], mappings)
     return NO_FRONT
-
-
-def front_by_core(space: LayerSpace, site: LoopSite, cache: FrontCache) -> Front:
-    """The front of single instructions, where no loop unit can run the layer."""
-    found = cache.front(replace(space, site=None))
-    rows = tuple(row_mappings(site.setting, found.mappings[0])) if len(found) else ()
-    if not rows:
-        return found
-    columns = MappingColumns.of(rows)
-    costs = price_columns(space, columns)
-    return _union([found, Front(costs.energy, costs.latency, rows)])
 
 
 def _union(fronts: list[Front]) -> Front:

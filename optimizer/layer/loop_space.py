@@ -35,12 +35,17 @@ from fadiff.costmodel.mapping.shape import extents
 from fadiff.costmodel.schedule.legality import has_room
 from fadiff.costmodel.target.target import Target
 
+_OF_PRODUCTS: tuple[Order, Order] = (
+    ("G", "R", "S", "N", "P", "Q", "K", "C"),
+    ("G", "R", "S", "K", "N", "P", "Q", "C"),
+)
 ORDERS: dict[Issue, tuple[Order, Order]] = {
-    "loop_ws": (("G", "R", "S", "N", "P", "Q", "K", "C"), ("G", "R", "S", "K", "N", "P", "Q", "C")),
+    "core_ws": _OF_PRODUCTS,
+    "loop_ws": _OF_PRODUCTS,
     "loop_conv_ws": (("G", "N", "P", "Q", "K", "R", "S", "C"), ("G", "K", "N", "P", "Q", "R", "S", "C")),
 }
 """DRAM loops, outermost first: input tiles stay over output channels, or weight tiles over pixels."""
-_IN_UNIT: dict[Issue, Order] = {"loop_ws": ("G", "R", "S", "C", "K", "N", "P", "Q")}
+_IN_UNIT: dict[Issue, Order] = dict.fromkeys(("core_ws", "loop_ws"), ("G", "R", "S", "C", "K", "N", "P", "Q"))
 """Of scratchpad loops, which have one trip."""
 Extents = dict[Dim, Number]
 _ANY = LayerMapping(ONES, ONES, ONES)
@@ -91,8 +96,10 @@ class LoopSite:
 
     @cached_property
     def units(self) -> tuple[Issue, ...]:
-        """Those that can run some mapping of the layer."""
-        return tuple(unit for unit in LOOPS if not obstacle_to_unit(self.setting, unit))
+        """Those that can run some mapping of the layer; else the core, as one would."""
+        units: tuple[tuple[Issue, ...], ...] = (LOOPS, ("core_ws",))
+        able = (tuple(unit for unit in some if not obstacle_to_unit(self.setting, unit)) for some in units)
+        return next(filter(None, able), ())
 
     @property
     def without_pins(self) -> LoopSite:
@@ -112,7 +119,9 @@ def loop_mappings(
         lanes: Channels of a depthwise layer at once, each of them.
         row_packing: Whether kernel taps may share the array rows of a layer with few channels.
     """
-    tiles = _product_tiles(site.setting) if unit == "loop_ws" else _convolution_tiles(site.setting, lanes)
+    tiles = (
+        _convolution_tiles(site.setting, lanes) if unit == "loop_conv_ws" else _product_tiles(site.setting)
+    )
     tiles = _select(tiles, _fits(site.setting, tiles, unit))
     if not len(tiles["P"]):
         return []
@@ -148,7 +157,7 @@ def sizes(bound: int, unit: int) -> list[int]:
 def _product_tiles(setting: LoopSetting) -> Extents:
     d, side = setting.bounds, setting.target.side
     pixels = [tile for tile in _rows_of_pixels(setting) if None not in tile_pitches(setting, tile)]
-    return _grid(pixels, [(1, 1)], sizes(d.K, side), sizes(d.C, side), [1])
+    return _grid(pixels, [(d.R, d.S)], sizes(d.K, side), sizes(d.C, side), [1])
 
 
 def _rows_of_pixels(setting: LoopSetting) -> Iterator[tuple[int, int, int]]:
@@ -223,8 +232,9 @@ def _select(tiles: Extents, keep: Ints) -> Extents:
 def _fits(setting: LoopSetting, tiles: Extents, unit: Issue) -> Ints:
     """Which have room in half of each memory, and as many weight tiles as must stay."""
     t, target, side = tiles, setting.target, setting.target.side
-    if unit == "loop_ws":
+    if unit != "loop_conv_ws":
         i, j, k = (-(-extent // side) for extent in (t["N"] * t["P"] * t["Q"], t["K"], t["C"]))
+        k = k * t["R"] * t["S"]
         inputs, weights, outputs = i * k * side, k * j * side, i * j * side
     else:
         inputs, weights, outputs = operand_rows(setting.layer, t, side)

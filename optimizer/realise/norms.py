@@ -34,17 +34,23 @@ def realised_norm(graph: Graph, layer: Layer, target: Target) -> Realised | None
     gamma, beta = (np.asarray(graph.tensors[name].data).astype(np.float64) for name in parameters)
     if source.dtype != "int8" or source.zero or out.zero or not gamma.any() or not _float32(operator.epsilon):
         return None  # (without epsilon a row of zeros would have an infinite factor)
-    if not operator.center:
-        return None if beta.any() else _root_mean_square(layer, operator, source, out, gamma, target)
     width = operator.rows.length
-    blocks = [n for n in range(_LEAST_BLOCK, target.side + 1) if width % n == 0]
-    if not blocks:
+    blocks = [n for n in range(_LEAST_BLOCK, target.max_block_len * target.side + 1) if width % n == 0]
+    if not blocks or (beta.any() and not operator.center):
         return None
+    if not operator.center:
+        return _root_mean_square(layer, operator, source, out, gamma, blocks[-1], target)
     return _layer_norm(layer, operator, source, out, (gamma, beta), blocks[-1], target)
 
 
 def _root_mean_square(
-    layer: HostLayer, operator: LayerNorm, x: Tensor, out: Tensor, gamma: np.ndarray, target: Target
+    layer: HostLayer,
+    operator: LayerNorm,
+    x: Tensor,
+    out: Tensor,
+    gamma: np.ndarray,
+    block: int,
+    target: Target,
 ) -> Realised:
     rows, width, scale = operator.rows.outer, operator.rows.length, x.scale or 1.0
     squares, products = _squares(layer.name, x.name, operator.rows, target)
@@ -52,17 +58,19 @@ def _root_mean_square(
     mean = float(np.float32(scale * scale / width))
     root = InverseRoot(Rows(rows, products.shape[1], 1), mean, float(np.float32(operator.epsilon)))
     step = float(np.abs(gamma).max()) / 127
-    weights = np.rint(gamma / step).astype(np.int8).reshape(width, 1, 1, 1, 1)
+    weights = np.zeros((width // block, block, block), np.int8)
+    every = np.arange(block)
+    weights[:, every, every] = np.rint(gamma / step).reshape(-1, block)
     weight = Tensor(
         f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
     )
-    image = (1, 0, width, 0, 0)
+    image = (block, 0, width, 0, 1)
     product = TensorCoreLayer(
         layer.name,
-        "depthwise",
-        Dims(G=width, P=rows),
+        "bmm",
+        Dims(G=width // block, K=block, C=block, P=rows),
         View(x.name, 0, image),
-        View(weight.name, 0, (1, 1, 1, 1, 1)),
+        View(weight.name, 0, (block * block, block * block, block * block, block, 1)),
         View(out.name, 0, image),
         (rows, 1),
         scale=_float32(scale * step),

@@ -57,7 +57,7 @@ def test_the_clock_of_columns_is_that_of_each(data):
     costs = evaluate_columns(shape, columns, SMALL, placement=placement, network_weights=10_000)
     for cycles, mapping in zip(costs.latency, several, strict=True):
         mapping = replace(mapping, issue=issue)
-        counts = nest_counts(LoopNest(shape, mapping, region), SMALL, placement, 10_000).issued_as(issue)
+        counts = nest_counts(LoopNest(shape, mapping, region), SMALL, placement, 10_000, issue)
         assert cycles == pytest.approx(round(layer_cycles(counts, clock_of(SMALL))), rel=1e-9)
         exact = layer_cost(shape, mapping, SMALL, placement=placement, network_weights=10_000)
         assert cycles == exact.latency_cycles

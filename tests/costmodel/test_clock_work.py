@@ -30,8 +30,8 @@ def conv(K=32, C=32, P=8, Q=8, R=3):
     return LayerShape(Dims(K=K, C=C, P=P, Q=Q, R=R, S=R), window, window, False, False)
 
 
-def counts(shape, mapping):
-    return nest_counts(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, ALONE, 0)
+def counts(shape, mapping, issue="instructions"):
+    return nest_counts(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, ALONE, 0, issue)
 
 
 def test_counts_of_a_hand_counted_convolution():
@@ -39,14 +39,16 @@ def test_counts_of_a_hand_counted_convolution():
     shape = conv()
     tile = shape.dims.replace({"K": 16})
     block = Dims(K=16, C=16)
-    found = counts(shape, Mapping(tile, tile, block, Dims(C=16), Dims(K=16), STREAM_ORDER))
+    mapping = Mapping(tile, tile, block, Dims(C=16), Dims(K=16), STREAM_ORDER)
+    found = counts(shape, mapping)
     assert found.tiles == 2
     assert sum(rows * times for rows, times in found.short_strips) == 2 * 2 * 9 * 8 * 8  # K, C, taps, pixels
     # Weight rows of 16 bytes, aligned to them, and input pixels of 32 bytes: one request each.
     assert found.requests == 2 * 9 * 32 + 10 * 10
     assert found.loaded_bytes == 9 * 32 * 32 + 10 * 10 * 32
     assert found.stored_rows == 2 * 64
-    assert found.issued_as("loop_ws").commands == 0 and found.issued_as("loop_ws").loops == 2
+    on_loop = counts(shape, mapping, "loop_ws")
+    assert on_loop.commands == 0 and on_loop.loops == 2
 
 
 def test_what_the_core_issues_of_the_same_convolution():
@@ -66,6 +68,21 @@ def test_what_the_core_issues_of_the_same_convolution():
     assert work.issued(ALONE._replace(weights_are_resident=True)).boxes == 1
     issued = 2 * found.products + found.moves + 5.6 * found.blocks + 15.1 * found.boxes
     assert work.counts(ALONE).commands == pytest.approx(issued)
+
+
+def test_what_the_core_issues_of_tiles_laid_out_as_by_the_loop_unit():
+    """A product of 32 rows in two tiles of K: a row is configured once and stored at once in each."""
+    axis = Window(1, 1, 1, 0, 32)
+    shape = LayerShape(Dims(K=128, C=64, P=32), axis, axis._replace(size=1), False, False)
+    tile = shape.dims.replace({"K": 64})
+    mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), STREAM_ORDER, issue="core_ws")
+    work = NestWork(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, 0)
+    placement = ALONE._replace(has_row_scale=True)
+    found, issued = work.counts(placement, "core_ws"), work.issued(placement)
+    assert issued.products == 8 * 4 * 2, "blocks of weights, each met by two strips"
+    assert found.commands == pytest.approx(0.4 * (2 * issued.products + issued.moves))
+    assert found.row_commands * 0.77 == pytest.approx(0.4 * 32 * 2 * (1 + 1) + 10 * 2)
+    assert work.counts(ALONE, "core_ws").row_commands * 0.77 == pytest.approx(10 * 2)
 
 
 @pytest.mark.parametrize(("transposed", "boxes"), [(False, 4 + 3), (True, 4)])

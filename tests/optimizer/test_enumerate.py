@@ -10,7 +10,8 @@ from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE
 from fadiff.costmodel.group.legality import legal
-from fadiff.costmodel.latency.clock_work import row_commands
+from fadiff.costmodel.latency.clock import ROW_COMMAND, TILED_COMMAND
+from fadiff.costmodel.latency.clock_work import NestWork, row_commands
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, whole
@@ -195,19 +196,17 @@ def test_floors_count_the_fewest_loads_of_a_bias():
 
 
 def test_floors_of_rows_with_scales_store_the_longest_pieces():
-    """Tiles of as many rows as the array store several blocks by one instruction: larger ones do not."""
+    """Tiles as of the loop unit store several blocks by one instruction, at a lower price: others do not."""
     shape = shape_of_case(Dims(K=16, C=2, P=8))
     target = Target(name="tiny", side=2, scratchpad_bytes=4096, accumulator_bytes=4096)
     placement = ALONE._replace(has_row_scale=True)
     space = LayerSpace(shape, whole(shape.dims), Rules(target, "hw", "ragged", False), placement)
-    counts = []
-    for rows in (2, 8):
-        tile = shape.dims.replace({"P": rows})
-        block = Dims(K=2, C=2)
-        mapping = Mapping(tile, tile, block, Dims(C=2), Dims(K=2))
-        counts.append(row_commands(LoopNest(shape, mapping, whole(shape.dims)), target))
-    assert counts == [8 * (1 + 1), 8 * (16 / 2 + 1)], "a configuration and stores of each row"
-    assert _least_row_commands(space) == counts[0]
+    mapping = Mapping(shape.dims, shape.dims, Dims(K=2, C=2), Dims(C=2), Dims(K=2))
+    nest = LoopNest(shape, mapping, whole(shape.dims))
+    assert row_commands(nest, target, 1) == 8 * (16 / 2 + 1), "a configuration and stores of each row"
+    assert row_commands(nest, target, target.max_block_len) == 8 * (1 + 1)
+    assert _least_row_commands(space) * ROW_COMMAND == pytest.approx(TILED_COMMAND * 8 * (1 + 1))
+    assert NestWork(nest, target, 0).counts(placement, "core_ws").row_commands >= _least_row_commands(space)
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])

@@ -206,7 +206,7 @@ def test_what_stays_on_the_core() -> None:
         return realised_norm(graph, replace(layer, operator=replace(layer.operator, **changes)), target)
 
     assert norm_of(norm(20, 32, True)[0]) is not None
-    assert norm_of(norm(20, 37, True)[0]) is None  # blocks of channels of one size
+    assert norm_of(norm(20, 67, True)[0]) is None  # blocks of channels of one size
     assert norm_of(norm(20, 32, True)[0], center=False) is None  # beta without a mean
     assert norm_of(norm(20, 32, True)[0], epsilon=0.0) is None
     assert norm_of(norm(20, 32, True)[0], per_inner=True) is None

@@ -106,14 +106,12 @@ typedef struct {
     ptrdiff_t stride_n, stride_p, stride_q;
 } row_scales_t;
 
-/* Stores a tile of which each pixel's results have a scale of their own, that of `output` times its factor.  Blocks of
- * channels in tiles of DIM pixels are DIM rows apart: one mvout takes several. */
+/* Stores a tile of which each pixel's results have a scale of their own, that of `output` times its factor. */
 static inline void store_scaled_rows(
     const output_t *output, const row_scales_t *scales, ptrdiff_t first, int32_t row, int32_t n, int32_t n_count,
     int32_t p, int32_t p_count, int32_t q, int32_t q_count, int32_t k, int32_t k_count)
 {
     const int32_t pixels = n_count * p_count * q_count;
-    const int32_t most = pixels == DIM && output->block == DIM ? MAX_BLOCK_LEN : 1;
     for (int32_t i = n; i < n + n_count; i++) {
         for (int32_t j = p; j < p + p_count; j++) {
             for (int32_t l = q; l < q + q_count; l++) {
@@ -123,8 +121,8 @@ static inline void store_scaled_rows(
                 const uintptr_t place = output->data + (uintptr_t)(pixel + k) * sizeof(elem_t);
                 const acc_scale_t scale = output->scale * factor;
                 gemmini_extended_config_st(0, output->activation, scale);
-                for (int32_t m = 0, block = row; m < k_count; m += most * output->block, block += most * pixels) {
-                    const int32_t columns = MIN(most * output->block, k_count - m);
+                for (int32_t m = 0, block = row; m < k_count; m += output->block, block += pixels) {
+                    const int32_t columns = MIN(output->block, k_count - m);
                     gemmini_extended_mvout(place + (uintptr_t)m * sizeof(elem_t), OVERWRITE | (uint32_t)block, columns, 1);
                 }
                 row++;
