@@ -9,6 +9,7 @@ import onnx
 
 from fadiff.converter.decompose import decompose
 from fadiff.converter.decompose.contrib import expand_contrib
+from fadiff.converter.decompose.parted_inputs import functions_before_parts
 from fadiff.converter.decompose.tables import tabulate
 from fadiff.converter.decompose.unused import drop_unused
 from fadiff.converter.dequantise.strip import strip_quantisation
@@ -105,6 +106,9 @@ def simplify(
         model = normalise(file, model)
         program = program_of(model, weights)
     if not given.steps:
+        if (parted := functions_before_parts(model, program)) is not model:
+            model = normalise(file, parted)
+            program = program_of(model, weights)
         model, program = moves_behind(model, program, weights)
     if not given.steps and not weights:
         model, unused = drop_unused(model, program)

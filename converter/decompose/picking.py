@@ -3,7 +3,7 @@
 GatherElements, GatherND, ScatterElements, ScatterND (slice assignment of exporters), Compress,
 ReverseSequence: with constant indices, every element of the result is a known element of the
 data (or of the updates behind it).  Computed indices of a gather become flat numbers first.  Trilu keeps what
-a constant mask says.  TopK takes out one extreme after the other.
+a constant mask says.  TopK takes out one extreme after the other; so a scatter to few places writes them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
+from fadiff.converter.ir.operators import written_positions
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.runtime import run_operator
 
@@ -162,6 +163,27 @@ def overwritten(nodes: Nodes, program: Program, node: Node) -> None:
     nodes.give(nodes.reshape(picked, numbers.shape), node.outputs[0])
 
 
+def few_along_an_axis(program: Program, node: Node) -> bool:
+    """At up to 32 computed places along an axis, other ones for every index of the other axes."""
+    data, places, updates = (program.shapes[name] for name in node.inputs[:3])
+    axis = int(node.attributes.get("axis", 0)) % len(data)
+    covers = places == updates == (*data[:axis], places[axis], *data[axis + 1 :])
+    return covers and places[axis] <= _MOST_PICKS and written_positions(program, node) is None
+
+
+def overwritten_at_computed_places(nodes: Nodes, program: Program, node: Node) -> None:
+    """ScatterElements, one place after the other: the update where the index is that of the place."""
+    shape, count = program.shapes[node.inputs[0]], program.shapes[node.inputs[1]]
+    axis, dtype = int(node.attributes.get("axis", 0)) % len(shape), program.numpy_type(node.inputs[1])
+    there = np.arange(shape[axis], dtype=dtype).reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    places = nodes.op("Mod", node.inputs[1], nodes.constant(dtype.type(shape[axis])))
+    data = node.inputs[0]
+    for i in range(count[axis]):
+        here = nodes.op("Equal", nodes.slice(places, axis, i, i + 1), nodes.constant(there))
+        data = nodes.op("Where", here, nodes.slice(node.inputs[2], axis, i, i + 1), data)
+    nodes.give(data, node.outputs[0])
+
+
 def one_sequence(program: Program, node: Node) -> str | None:
     """One sequence, or write_indices that are left out."""
     sequences = program.shapes[node.inputs[0]][0]
@@ -227,6 +249,9 @@ DECOMPOSITIONS = (
     Decomposition("ReverseSequence", picked, (constant_indices,)),
     Decomposition("Scatter", overwritten, _AT_PLACES),
     Decomposition("ScatterElements", overwritten, _AT_PLACES, applies=at_constant_places),
+    Decomposition(
+        "ScatterElements", overwritten_at_computed_places, (no_reduction,), applies=few_along_an_axis
+    ),
     Decomposition("ScatterND", overwritten, _AT_PLACES, applies=at_constant_places),
     Decomposition("TensorScatter", tensor_scatter, (one_sequence,)),
     Decomposition("TopK", top_k, (few_picks,)),

@@ -68,7 +68,7 @@ def input_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple[
             continue
         nodes, reader, known = list[Node](), program.sole_consumer(value), UNCHANGED
         while reader is not None and ((is_byte and not nodes) or not set(reader.outputs) & set(but)):
-            step = _of_node(program, reader)
+            step = as_affine(program, reader)
             following = None if step is None else known.then(step.factor, step.shift, step.axis)
             if following is None or (is_byte and following.functions > _MOST_TABLES):
                 break
@@ -89,7 +89,7 @@ def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple
         source, nodes = value, list[Node]()
         if value in states or program.consumers(value) or program.outputs.count(value) > 1:
             continue
-        while (node := program.producer.get(source)) is not None and _of_node(program, node) is not None:
+        while (node := program.producer.get(source)) is not None and as_affine(program, node) is not None:
             before = next(program.activations(node))
             if source in but or program.sole_consumer(before) is None or before not in program.producer:
                 break
@@ -112,7 +112,7 @@ def affine_of(program: Program, nodes: Collection[Node]) -> Affine:
 def _combined(program: Program, nodes: Collection[Node]) -> Affine | None:
     known: Affine | None = UNCHANGED
     for node in nodes:
-        step = _of_node(program, node)
+        step = as_affine(program, node)
         known = None if step is None or known is None else known.then(step.factor, step.shift, step.axis)
     return known
 
@@ -122,7 +122,7 @@ _MOST_TABLES = 8
 """Of 256 bytes, for channels of their own; colours have three."""
 
 
-def _of_node(program: Program, node: Node) -> Affine | None:
+def as_affine(program: Program, node: Node) -> Affine | None:
     """One node, None for any other function."""
     shape = program.shapes.get(node.inputs[0]) if node.inputs else None
     if (

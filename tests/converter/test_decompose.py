@@ -71,6 +71,17 @@ def _picked(  # type: ignore[no-untyped-def]
     return model_of(nodes, {"x": shape}, {"y": None, "z": None}, {"k": ints(k)})
 
 
+def _routed(shape: tuple[int, ...], k: int, axis: int, back: int) -> onnx.ModelProto:
+    """The largest of a value at their places among zeros (a router of experts), counted from `back`."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["best", "found"], axis=axis),
+        helper.make_node("Sub", ["found", "back"], ["places"]),
+        helper.make_node("ScatterElements", ["zeros", "places", "best"], ["y"], axis=axis),
+    ]
+    constants = {"k": ints(k), "back": ints(back), "zeros": np.zeros(shape, np.float32)}
+    return model_of(nodes, {"x": shape}, {"y": None}, constants)
+
+
 LINEAR = {"linear_before_reset": 1}
 CASES = {
     "lstm": _recurrent("LSTM", outputs="yhc"),
@@ -154,6 +165,8 @@ CASES = {
     "scatter elements": _one(
         "ScatterElements", (3, 4), {"i": np.array([[1, 0], [2, -1]]), "u": weights(1, 2, 2)}, axis=1
     ),
+    "scatter to computed places": _routed((4, 6), 2, 1, 0),
+    "scatter to computed places from the end": _routed((2, 5, 3), 3, 1, 5),
     "scatter rows": _one("ScatterND", (5, 4, 3), {"i": np.array([[1], [-2]]), "u": weights(1, 2, 4, 3)}),
     "scatter of one": _one("ScatterND", (5, 4), {"i": np.array([[1, 2], [4, 0]]), "u": weights(1, 2)}),
     "compress": _one("Compress", (3, 4), {"c": np.array([True, False, True])}, axis=0),

@@ -365,6 +365,58 @@ def test_normalised_behind_moves(moves: str, raw: bool, tmp_path: Path) -> None:
     assert _quality(model, conversion, samples[96:])[0] > 25
 
 
+PARTS = {
+    "one by one": ([1, 1, 1, 1], None),
+    "in groups": ([2, 2], None),
+    "picked in another order": ([2, 2], [[0, 3], [2, 1]]),
+    "one left as it is": ([1, 2, 1], None),
+}
+
+
+@pytest.mark.parametrize("how", PARTS)
+def test_parts_that_are_normalised_one_by_one(how: str, tmp_path: Path) -> None:
+    """Split or Gather, (x - mean) / std of each, Concat: the same as of all columns at once."""
+    sizes, columns = PARTS[how]
+    ends = np.cumsum(sizes)
+    taken = columns or [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    names = [f"p{i}" for i in range(len(sizes))]
+    spread = SPREAD.copy()
+    constants = {"sizes": np.array(sizes), "w": weights(1, 4, 16), "v": weights(3, 16, 3)}
+    parting = [helper.make_node("Split", ["x", "sizes"], names, axis=1)]
+    if columns:
+        constants |= {f"at{i}": np.array(at) for i, at in enumerate(columns)}
+        del constants["sizes"]
+        parting = [helper.make_node("Gather", ["x", f"at{i}"], [f"p{i}"], axis=1) for i in range(len(sizes))]
+    normalising, joined = [], []
+    for i, at in enumerate(taken):
+        if how == "one left as it is" and i == 2:
+            spread[at] = 1.0
+            joined.append(f"p{i}")
+            continue
+        constants |= {f"mean{i}": MEAN[at], f"std{i}": SPREAD[at]}
+        normalising += [
+            helper.make_node("Sub", [f"p{i}", f"mean{i}"], [f"d{i}"]),
+            helper.make_node("Div", [f"d{i}", f"std{i}"], [f"n{i}"]),
+        ]
+        joined.append(f"n{i}")
+    nodes = [
+        *parting,
+        *normalising,
+        helper.make_node("Concat", joined, ["n"], axis=1),
+        helper.make_node("MatMul", ["n", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    mean = np.where(spread == SPREAD, MEAN, 0).astype(np.float32)
+    conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 96, mean, spread))
+    decibels, drift = _quality(model, conversion, _samples(1, 16, mean, spread))
+    assert decibels > 24 and drift < 1e-5
+    moved = ("copy", "concat", "gather")
+    assert [layer.op for layer in conversion.graph.layers if layer.op not in moved] == ["gemm", "gemm"]
+
+
 @pytest.mark.parametrize("kind", ["split", "slice"])
 def test_columns_that_different_products_read(kind: str, tmp_path: Path) -> None:
     """Positions in millimetres and speeds in metres per second, each for a product of its own."""
