@@ -25,6 +25,7 @@ from fadiff.converter.ir.scale import NOTHING
 from fadiff.converter.ir.stored import StoredWeights, WeightFile, with_weights
 from fadiff.converter.lower import lower
 from fadiff.converter.names import printable
+from fadiff.converter.plan.inputs import suggested_spans
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
@@ -36,7 +37,7 @@ from fadiff.converter.quantise.scales import stored_values
 from fadiff.converter.quantise.weights import Quantisation, as_float
 from fadiff.converter.read.cut import Cut, cut_model
 from fadiff.converter.read.inputs import Samples, Spans
-from fadiff.converter.read.interface import InputType, InputTypes, input_types, suggested_spans, take_bytes
+from fadiff.converter.read.interface import InputType, InputTypes, input_types, take_bytes
 from fadiff.converter.read.load import load_model, named_model
 from fadiff.converter.read.validate import judged_by_onnx
 from fadiff.converter.read.workloads import drawn_weights
@@ -292,7 +293,7 @@ def convert(
         quantisation = as_float(program, steps)
     else:
         quantisation = draft.quantised(choice, look=not calibrate)
-    graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)
+    graph = lower(printable(path.stem), program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)
     return Conversion(
         graph,

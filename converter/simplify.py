@@ -20,16 +20,17 @@ from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.table import expand_functions
 from fadiff.converter.plan.inputs import moves_behind
-from fadiff.converter.read.control_flow import flatten_control_flow
+from fadiff.converter.read.flatten import flatten_control_flow, flatten_sequences
 from fadiff.converter.read.fold import drop_empty
 from fadiff.converter.read.inputs import Samples, Spans
 from fadiff.converter.read.interface import InputType, take_whole_numbers
 from fadiff.converter.read.normalise import normalise
 from fadiff.converter.read.opsets import to_float32
-from fadiff.converter.read.sequences import flatten_sequences
 
 SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
 """Calibration inputs for a normalised model."""
+Pass = Callable[..., tuple[onnx.ModelProto, tuple[str, ...]]]
+"""Changes a normalised model, told its program; and what it changed, for the notes."""
 
 
 @dataclass(frozen=True)
@@ -88,34 +89,26 @@ def simplify(
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
-    full, left_out = drop_empty(model, program)
-    if full is not model:
-        if left_out:
-            notes.append(f"outputs without elements are left out: {', '.join(left_out)}")
-        model = normalise(file, full)
-        program = program_of(model, weights)
+
+    def apply(note: str, change: Pass, *more: object) -> None:
+        """Change the model, which is normalised again where that did something."""
+        nonlocal model, program
+        changed, done = change(model, program, *more)
+        if done:
+            notes.append(f"{note}: {', '.join(done)}")
+        if changed is not model:
+            model = normalise(file, changed)
+            program = program_of(model, weights)
+
+    apply("outputs without elements are left out", drop_empty)
     samples = samples_of(program, model, weights)
-    model, tabulated = tabulate(model, program, samples)
-    if tabulated:
-        notes.append(f"tables of what depends on an integer input alone: {', '.join(tabulated)}")
-        model = normalise(file, model)
-        program = program_of(model, weights)
-    model, written = decompose(model, program, samples)
-    if written:
-        notes.append(f"written as other operators: {', '.join(written)}")
-        model = normalise(file, model)
-        program = program_of(model, weights)
+    apply("tables of what depends on an integer input alone", tabulate, samples)
+    apply("written as other operators", decompose, samples)
     if not given.steps:
-        if (parted := functions_before_parts(model, program)) is not model:
-            model = normalise(file, parted)
-            program = program_of(model, weights)
+        apply("functions of columns stand before the parts that are taken", functions_before_parts)
         model, program = moves_behind(model, program, weights)
-    if not given.steps and not weights:
-        model, unused = drop_unused(model, program)
-        if unused:
-            notes.append(f"{unused} columns or joined parts are left out, because nothing reads them")
-            model = normalise(file, model)
-            program = program_of(model, weights)
+        if not weights:
+            apply("left out, because nothing reads it", drop_unused)
     if apart := weights.requantised:
         notes.append(
             f"{len(apart)} stored weights had per-channel scales or zero points (first: {apart[0]}): "

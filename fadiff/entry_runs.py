@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.converter.ir.generation import rows_after
 from fadiff.converter.ir.recurrence import first_rows, with_rows
+from fadiff.emitters.gemmini.tokens import rows_after
 from fadiff.errors import InputError
 from fadiff.vectors import (
     Arrays,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.converter.ir.generation import TokenProgram, prompt_programs, step_programs, token_program
 from fadiff.converter.ir.recurrence import first_rows, with_rows
+from fadiff.emitters.gemmini.tokens import TokenProgram, prompt_programs, step_programs, token_program
 from fadiff.errors import InputError
 from fadiff.vectors import onnx_name, onnx_states
 

@@ -59,9 +59,9 @@ def decompose(
     `program` is what was read from the model, `samples` are calibration
     inputs, if there are any.  Nodes that break a constraint stay as they are.
     """
-    masks = find_masks(model, program, samples)
+    masks = find_masks(program, samples)
     guards = find_guards(program, masks)
-    blanks = find_blanks(model, program, samples, masks)
+    blanks = find_blanks(program, samples, masks)
     special = masks.keys() | guards.keys() | blanks.keys()
     edit, done = Editor(model), set[str]()
     for node in program.nodes:

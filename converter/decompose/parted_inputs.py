@@ -27,14 +27,17 @@ class _Parted:
     """By the part that they begin at."""
 
 
-def functions_before_parts(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
-    """A normalised model, itself if there are none."""
-    edit = Editor(model)
+def functions_before_parts(
+    model: onnx.ModelProto, program: Program
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A normalised model, itself if there are none, and the inputs that have some."""
+    edit, done = Editor(model), list[str]()
     for name in program.inputs:
         parted = _parted(program, name)
         if parted is not None:
             _move(edit, program, name, parted)
-    return edit.model()
+            done.append(name)
+    return edit.model(), tuple(done)
 
 
 def _parted(program: Program, name: str) -> _Parted | None:

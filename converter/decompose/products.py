@@ -219,7 +219,7 @@ def constant_size(program: Program, node: Node) -> str | None:
 def resize(nodes: Nodes, program: Program, node: Node) -> None:
     """Resize over all axes, or one matrix product per axis whose size changes."""
     shape, out = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
-    scales = _scales(program, node)
+    scales = scales_of(program, node)
     if not _by_matrices(program, node):
         rest = {k: v for k, v in node.attributes.items() if k != "axes"}
         size = ("", nodes.ints(out)) if scales is None else (nodes.constant(scales),)
@@ -232,7 +232,7 @@ def resize(nodes: Nodes, program: Program, node: Node) -> None:
             continue
         order = [i for i in range(len(shape)) if i != axis] + [axis]
         back = [order.index(i) for i in range(len(shape))]
-        matrix = nodes.constant(_interpolation(node, before, after, scale), "taps")
+        matrix = nodes.constant(resized(node, np.eye(before), after, scale), "taps")
         y = nodes.transpose(nodes.op("MatMul", nodes.transpose(y, order), matrix), back)
     nodes.give(y, node.outputs[0])
 
@@ -247,9 +247,9 @@ def _by_matrices(program: Program, node: Node) -> bool:
     return mode == "cubic" or special or len(shape) != 4 or shape[:2] != out[:2]
 
 
-def _scales(program: Program, node: Node) -> np.ndarray | None:
-    """Scales of all axes; None where sizes are given."""
-    given = program.constant(node.input(1 if node.version < 11 else 2))
+def scales_of(program: Program, node: Node) -> np.ndarray | None:
+    """Scales of all axes of a Resize or Upsample; None where sizes are given."""
+    given = program.constant(node.input(1 if node.op == "Upsample" or node.version < 11 else 2))
     if given is None or not given.size:
         return None
     rank = len(program.shapes[node.inputs[0]])
@@ -258,17 +258,16 @@ def _scales(program: Program, node: Node) -> np.ndarray | None:
     return scales
 
 
-def _interpolation(node: Node, size: int, out: int, scale: float | None) -> np.ndarray:
-    """The weights [size, out] of one axis: what ONNX Runtime makes of every unit vector."""
-    attributes = {k: v for k, v in node.attributes.items() if k != "axes"}
-    if node.version < 11:
-        attributes["coordinate_transformation_mode"] = "asymmetric"
-    unit = np.eye(size, dtype=np.float32)[None, None]
+def resized(node: Node, rows: np.ndarray, size: int, scale: float | None) -> np.ndarray:
+    """What ONNX Runtime makes of rows [n, size before] along one axis of a Resize or Upsample: [n, size]."""
+    attributes = {k: v for k, v in node.attributes.items() if k not in ("axes", "scales")}
+    if node.op == "Upsample" or node.version < 11:
+        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     if scale is None:
-        size_or_scale = [None, np.array([1, 1, size, out], np.int64)]
+        size_or_scale = [None, np.array([1, 1, len(rows), size], np.int64)]
     else:
         size_or_scale = [np.array([1, 1, 1, scale], np.float32)]
-    operands = [unit, None, *size_or_scale]
+    operands = [rows.astype(np.float32)[None, None], None, *size_or_scale]
     return np.asarray(run_operator("Resize", max(node.version, 13), operands, attributes)[0, 0])
 
 

@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import extremes_taken, reduction_axes
+from fadiff.converter.ir.operators import Kind, extremes_taken, is_a, reduction_axes
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import BLANK
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.runtime import run_nodes
+from fadiff.converter.read.runtime import run_part
 
 _MOST_NODES = 100
 _TRIALS = 3
@@ -49,15 +47,14 @@ class Mask:
     """Nodes that move the sum of scores and mask before the softmax reads it."""
 
 
-def find_masks(model: onnx.ModelProto, program: Program, samples: Samples) -> Mapping[str, Mask]:
+def find_masks(program: Program, samples: Samples) -> Mapping[str, Mask]:
     """Masks by the name of the softmax that they are for."""
-    protos = {output: proto for proto in model.graph.node for output in proto.output}
     found = {}
     for node in program.nodes:
         if node.op == "Softmax" and node.domain == "" and _is_along_last(program, node):
             moves = _moves(program, node.inputs[0])
             joined = program.producer.get(moves[0].inputs[0] if moves else node.inputs[0])
-            mask = _mask(program, protos, samples, joined, bool(moves)) if joined is not None else None
+            mask = _mask(program, samples, joined, bool(moves)) if joined is not None else None
             if mask is not None:
                 found[node.name] = replace(mask, moves=moves)
     return found
@@ -92,11 +89,8 @@ def _moves(program: Program, value: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def find_blanks(
-    model: onnx.ModelProto, program: Program, samples: Samples, masks: Mapping[str, Mask]
-) -> Mapping[str, Mask]:
+def find_blanks(program: Program, samples: Samples, masks: Mapping[str, Mask]) -> Mapping[str, Mask]:
     """Other masks that are added to what only maxima are taken of, by the name of the Add."""
-    protos = {output: proto for proto in model.graph.node for output in proto.output}
     found = {}
     for node in program.nodes:
         if node.op != "Add" or node.domain or not program.is_float(node.outputs[0]):
@@ -111,7 +105,7 @@ def find_blanks(
             constant = program.constant(values)
             faint = _FAINT if all(is_a(reader, Kind.SOFTMAX) for reader in readers) else BLANK
             known = _as_mask([constant], False, faint) if constant is not None else None
-            known = known or _lowest(program, protos, samples, values)
+            known = known or _lowest(program, samples, values)
             if known is not None:
                 found[node.name] = Mask(scores, values, *known)
                 break
@@ -167,9 +161,7 @@ def _is_along_last(program: Program, node: Node) -> bool:
     return rank > 0 and axis % rank == rank - 1
 
 
-def _mask(
-    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, joined: Node, moved: bool
-) -> Mask | None:
+def _mask(program: Program, samples: Samples, joined: Node, moved: bool) -> Mask | None:
     shape = program.shapes.get(joined.outputs[0])
     if not moved and program.sole_consumer(joined.outputs[0]) is None:
         return None
@@ -179,7 +171,7 @@ def _mask(
                 continue
             constant = program.constant(values)
             if constant is None:
-                known = _lowest(program, protos, samples, values)
+                known = _lowest(program, samples, values)
             elif moved or constant.min() > BLANK:  # (planning itself finds the others)
                 known = _as_mask([constant], False, _FAINT)
                 known = known if np.all(np.any(constant == 0, axis=-1)) else None
@@ -196,24 +188,18 @@ def _mask(
     return None
 
 
-def _lowest(
-    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, value: str
-) -> tuple[float, bool, float] | None:
+def _lowest(program: Program, samples: Samples, value: str) -> tuple[float, bool, float] | None:
     """Fill, `keeps` and threshold of a value that is 0 or at most -1e4: on trial inputs, if it follows from
     integers and booleans alone, else in the calibration data.  None for others."""
-    nodes, inputs = _ancestors(protos, program, value)
+    nodes, inputs = _ancestors(program, value)
     floats = any(program.is_float(v) for v in inputs)
     if value in program.constants or not inputs or (floats and not samples):
         return None
     trials = [{v: sample[v] for v in inputs} for sample in samples] if floats else _trials(program, inputs)
     if not nodes:  # an input itself
         return _as_mask([trial[value] for trial in trials], floats)
-    read = {name for node in nodes for name in node.input if name in program.constants}
-    constants = [numpy_helper.from_array(np.asarray(program.constants[name]), name) for name in sorted(read)]
-    opset = helper.make_opsetid("", max(program.producer[value].version, 1))
-    like = helper.make_model(onnx.GraphProto(), opset_imports=[opset], ir_version=8)
     try:
-        results = [found[value] for found in run_nodes(nodes, trials, [value], constants, like=like)]
+        results = run_part(program, nodes, trials, value)
     except Exception:  # an ancestor that needs other inputs: no mask then
         return None
     return _as_mask(results, floats)
@@ -237,11 +223,9 @@ def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def _ancestors(
-    protos: Mapping[str, onnx.NodeProto], program: Program, value: str
-) -> tuple[list[onnx.NodeProto], list[str]]:
+def _ancestors(program: Program, value: str) -> tuple[list[Node], list[str]]:
     """Nodes that a value depends on, in order, and the graph inputs among their inputs."""
-    order: list[onnx.NodeProto] = []
+    order: dict[str, Node] = {}
     inputs: list[str] = []
     seen: set[str] = set()
 
@@ -249,17 +233,16 @@ def _ancestors(
         if name in seen or not name or name in program.constants or len(order) > _MOST_NODES:
             return
         seen.add(name)
-        proto = protos.get(name)
-        if proto is None:
+        node = program.producer.get(name)
+        if node is None:
             inputs.append(name)
             return
-        for read in proto.input:
+        for read in node.inputs:
             visit(read)
-        if not any(known is proto for known in order):
-            order.append(proto)
+        order[node.name] = node
 
     visit(value)
-    return (order, inputs) if len(order) <= _MOST_NODES else ([], [])
+    return (list(order.values()), inputs) if len(order) <= _MOST_NODES else ([], [])
 
 
 _MOVES = Kind.RESHAPE | Kind.SAME

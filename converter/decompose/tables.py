@@ -18,7 +18,7 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.inputs import Samples
-from fadiff.converter.read.runtime import run_nodes
+from fadiff.converter.read.runtime import run_part
 
 _FEWEST, _MOST_ROWS = 3, 2**13
 """Fewest rows (0 and 1 alone make masks), and most."""
@@ -47,7 +47,7 @@ def tabulate(
     edit, done = Editor(model), []
     for source in _sources(program, samples):
         ends = _ends(program, source)
-        tables = {end: table for end in ends if (table := _table(model, program, source, end)) is not None}
+        tables = {end: table for end in ends if (table := _table(program, source, end)) is not None}
         if not ends or len(tables) < len(ends):
             continue
         if sum(table.size for table, _ in tables.values()) > _MOST_BYTES:
@@ -100,9 +100,7 @@ def _ends(program: Program, source: _Source) -> list[str]:
     ]
 
 
-def _table(
-    model: onnx.ModelProto, program: Program, source: _Source, end: str
-) -> tuple[np.ndarray, int] | None:
+def _table(program: Program, source: _Source, end: str) -> tuple[np.ndarray, int] | None:
     """The value for every integer, and the axis that they stand along; None where it is no row for each.
 
     For an input of one number a table [rows, all elements]; of several, which must stand along one axis of
@@ -113,9 +111,7 @@ def _table(
 
     def run(integers: Sequence[np.ndarray]) -> list[np.ndarray]:
         feeds = [{source.name: array.reshape(shape).astype(kind)} for array in integers]
-        nodes = [node.proto for node in source.nodes]
-        constants = model.graph.initializer
-        return [found[end] for found in run_nodes(nodes, feeds, [end], constants, like=model)]
+        return run_part(program, source.nodes, feeds, end)
 
     axes = [axis for axis, size in enumerate(sizes) if size == count and count > 1]
     if source.rows * int(np.prod(sizes)) // max(count, 1) > _MOST_BYTES or (count > 1 and not axes):

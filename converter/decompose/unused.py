@@ -14,8 +14,7 @@ import onnx
 from onnx_ir import Value
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import channel_axis, output_axis
+from fadiff.converter.ir.operators import Kind, channel_axis, is_a, output_axis
 from fadiff.converter.ir.program import Node, Program
 
 
@@ -29,7 +28,7 @@ class Pick:
     drops_axis: bool = False
 
 
-def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, int]:
+def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A normalised model without what nobody reads; how many columns of products, and joined parts, went."""
     edit, done = Editor(model), 0
     for node in program.nodes:
@@ -46,7 +45,7 @@ def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelPro
             _narrow(edit, program, chain, used)
             _pick_again(edit, node.outputs[0], found, used)
             done += _shape(program, node)[axis] - len(used)
-    return edit.model(), done
+    return edit.model(), (f"{done} columns or joined parts",) if done else ()
 
 
 def picks_of(program: Program, node: Node) -> Sequence[Pick]:

@@ -29,7 +29,7 @@ from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_int
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
 from fadiff.converter.ir.edit import FreshNames
-from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
+from fadiff.converter.ir.operators import KEEPS_SCALE, Kind, named
 from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.inputs import Spans

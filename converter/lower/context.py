@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx
 
 from fadiff.converter.ir.builder import GraphBuilder
 from fadiff.converter.ir.graph import Activation, DType, ElementType, View
@@ -30,18 +29,14 @@ class Lowering:
         graph: the builder.
         values: how each lowered ONNX value is stored.
         bordered: images of those that also lie amid their zero point (converter/lower/products.py).
-        model: the float model that the program was read from.
     """
 
-    def __init__(
-        self, name: str, program: Program, quantisation: Quantisation, model: onnx.ModelProto
-    ) -> None:
+    def __init__(self, name: str, program: Program, quantisation: Quantisation) -> None:
         self.program = program
         self.quantisation = quantisation
         self.graph = GraphBuilder(name)
         self.values: dict[str, Strided] = {}
         self.bordered: dict[str, Strided] = {}
-        self.model = model
         self._constants: dict[str, Strided] = {}
         self._weights: dict[str, list[str]] = {}
 
@@ -238,12 +233,18 @@ class Lowering:
 
         Where their axes split differently the source goes through a plain dense tensor, which is returned.
         """
-        loops = common_loops((source, target))
-        if loops is None:
-            source = self.copy(source)
-            loops = common_loops((source, target))
-        assert loops is not None
+        (source,), loops = self.together((source,), target)
         return source, loops
+
+    def together(self, operands: Sequence[Strided], out: Strided) -> tuple[tuple[Strided, ...], Loops]:
+        """Operands of the shape of the result, each through a dense tensor where their axes split differently
+        from those of the others, and loops over all."""
+        loops = common_loops((*operands, out))
+        if loops is None:
+            operands = [self.copy(value) for value in operands]
+            loops = common_loops((*operands, out))
+        assert loops is not None
+        return tuple(operands), loops
 
     def rename(self, value: Strided, onnx_name: str, row_major: bool) -> None:
         """Record that a whole tensor is the ONNX value `onnx_name`.

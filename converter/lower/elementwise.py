@@ -79,12 +79,7 @@ def _strided(
     out: Strided,
 ) -> None:
     """A host layer that walks all operands together, copied where their strides do not fit."""
-    operands = tuple(value.expand(out.shape) for value in operands)
-    loops = common_loops((*operands, out))
-    if loops is None:
-        operands = tuple(lowering.copy(value) for value in operands)
-        loops = common_loops((*operands, out))
-        assert loops is not None
+    operands, loops = lowering.together([value.expand(out.shape) for value in operands], out)
     lowering.host(step, operator(loops), out, *operands)
 
 
@@ -141,16 +136,9 @@ def _binary(
     function = _FUNCTIONS[step.head.op]
     if function in ("add", "sub"):  # an operand of zeros has no scale of its own
         a, b = (v.with_scale(o.scale or 1.0) if _is_zero(lowering, v) else v for v, o in ((a, b), (b, a)))
-    loops = common_loops((a, b, out))
-    if loops is None:
+    if common_loops((a, b, out)) is None:
         a, b = (v if common_loops((v, out)) is not None else lowering.copy(v) for v in (a, b))
-        loops = common_loops((a, b, out))
-    if loops is None:
-        a, b = lowering.copy(a), lowering.copy(b)
-        plain = replace(out, axes=a.axes)
-        assert plain.shape == out.shape
-        loops = common_loops((a, b, out))
-    assert loops is not None
+    (a, b), loops = lowering.together((a, b), out)
     whole = all(access == Access(0, (1,)) for access in loops.accesses) and all(
         lowering.is_whole(v) for v in (a, b, out)
     )
@@ -219,8 +207,7 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
         tensor = lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data)
         axes = tuple(((data.size, 1),) if axis == 1 else () for axis in range(rank))
         vectors.append(Strided(tensor, 0, axes, None).expand(value.shape))
-    loops = common_loops((value, *vectors, out))
-    assert loops is not None
+    _, loops = lowering.together((value, *vectors), out)
     lowering.host(step, ScaleShift(loops, step.activation), out, value, *vectors)
 
 

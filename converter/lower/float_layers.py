@@ -20,7 +20,7 @@ from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer, View
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.converter.ir.strided import Strided
 from fadiff.converter.lower.context import Lowering
-from fadiff.converter.lower.formula import without_library
+from fadiff.converter.lower.functions import without_library
 from fadiff.converter.plan.floats import float_states, outputs_of
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import as_float, rounded_by_channel
@@ -91,7 +91,7 @@ class FloatLayers:
         self.integers = integers
         kept = [step for step in steps if step.is_float]
         quantisation = as_float(integers.program, kept)
-        self.floats = Lowering(integers.graph.name, integers.program, quantisation, integers.model)
+        self.floats = Lowering(integers.graph.name, integers.program, quantisation)
         self.floats.graph = integers.graph
         self._made: dict[tuple[str, float], str] = {}
         self._states = float_states(integers.program, steps)

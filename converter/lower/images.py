@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fadiff.converter.decompose.products import resized, scales_of
 from fadiff.converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow, ResizeLinear
 from fadiff.converter.ir.operators import window_of
-from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.strided import Strided
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator, spatial_mean
@@ -87,22 +87,24 @@ def lower_resize(lowering: Lowering, step: Step) -> None:
     node, program = step.head, lowering.program
     value = lowering.value(node.inputs[0])
     shape = program.shapes[step.output]
-    coordinates = [
-        source_coordinates(node, program, axis, value.shape[axis], shape[axis]) for axis in range(len(shape))
-    ]
+    scales = scales_of(program, node)
+    changed = [axis for axis in range(len(shape)) if shape[axis] != value.shape[axis]]
+
+    def along(axis: int, rows: np.ndarray) -> np.ndarray:
+        return resized(node, rows, shape[axis], None if scales is None else float(scales[axis]))
+
     if node.attributes.get("mode", "nearest") == "nearest":
-        changed = [axis for axis in range(len(shape)) if shape[axis] != value.shape[axis]]
         if not changed:
             lowering.values[step.output] = value
         for axis in changed:
-            index = _nearest(node, coordinates[axis], value.shape[axis])
+            index = along(axis, np.arange(value.shape[axis])[None])[0].astype(np.int32)
             value = gather_axis(lowering, step, value, axis, index, last=axis == changed[-1])
         return
     source = whole_image(lowering, value)
     out = lowering.output(step, IMAGE_ORDER)
     inputs = [source.tensor]
     for axis, name in ((2, "rows"), (3, "columns")):
-        index, weight = _taps(coordinates[axis], value.shape[axis])
+        index, weight = _taps(along(axis, np.eye(value.shape[axis])))
         inputs.append(lowering.graph.tensor(f"{step.name}.{name}", index.shape, "int32", None, index))
         inputs.append(
             lowering.graph.tensor(f"{step.name}.{name}.weight", weight.shape, "float32", None, weight)
@@ -111,46 +113,13 @@ def lower_resize(lowering: Lowering, step: Step) -> None:
     lowering.host(step, ResizeLinear(scale), out, *inputs)
 
 
-def source_coordinates(node: Node, program: Program, axis: int, size: int, out: int) -> np.ndarray:
-    """Where each output index falls in the input, by the node's coordinate_transformation_mode."""
-    default = "half_pixel" if node.op == "Resize" and node.version >= 11 else "asymmetric"
-    mode = node.attributes.get("coordinate_transformation_mode", default)
-    scales = program.constant(node.input(2) if node.op == "Resize" and node.version >= 11 else node.input(1))
-    scale = float(scales[axis]) if scales is not None and scales.size > axis else out / size
-    index = np.arange(out, dtype=np.float64)
-    if mode == "asymmetric":
-        return index / scale
-    if mode == "align_corners":
-        return index * (size - 1) / (out - 1) if out > 1 else np.zeros(1)
-    if mode == "pytorch_half_pixel" and out == 1:
-        return np.zeros(1)
-    if mode == "half_pixel_symmetric":
-        adjustment = out / (size * scale)
-        return size / 2 * (1 - adjustment) + (index + 0.5) / scale - 0.5
-    return (index + 0.5) / scale - 0.5
-
-
-def _nearest(node: Node, coordinates: np.ndarray, size: int) -> np.ndarray:
-    default = "round_prefer_floor" if node.op == "Resize" and node.version >= 11 else "floor"
-    mode = node.attributes.get("nearest_mode", default)
-    # float32 as ONNX Runtime computes it, so that ties fall the same way
-    x = coordinates.astype(np.float32)
-    index = {
-        "round_prefer_floor": np.ceil(x - np.float32(0.5)),
-        "round_prefer_ceil": np.floor(x + np.float32(0.5)),
-        "floor": np.floor(x),
-        "ceil": np.ceil(x),
-    }[mode]
-    return np.asarray(np.clip(index, 0, size - 1), np.int32)
-
-
-def _taps(coordinates: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices [out, 2] and weights [out, 2] of linear interpolation, clamped at the border."""
-    x = np.clip(coordinates, 0, size - 1)
-    low = np.floor(x).astype(np.int32)
-    high = np.minimum(low + 1, size - 1).astype(np.int32)
-    fraction = (x - low).astype(np.float32)
-    return np.stack([low, high], 1), np.stack([np.float32(1) - fraction, fraction], 1)
+def _taps(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices [out, 2] and weights [out, 2] of linear interpolation, of those [size, out] of all pixels."""
+    low = np.argmax(weights != 0, axis=0)
+    high = np.minimum(low + 1, len(weights) - 1)
+    places = np.arange(weights.shape[1])
+    second = np.where(high > low, weights[high, places], np.float32(0))
+    return np.stack([low, high], 1).astype(np.int32), np.stack([weights[low, places], second], 1)
 
 
 _IMAGE = (limits.float_values, limits.image)

@@ -1,4 +1,4 @@
-"""Concatenation, slicing, gathering, scattering, padding, repeating: accesses where possible, else copies."""
+"""Reshape, Transpose, Concat, Slice, Gather, Scatter, Pad, Tile...: accesses where possible, else copies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ import numpy as np
 
 from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.ir.host import Fill, Gather, Rows, Scatter
-from fadiff.converter.ir.operators import padding, written_positions
+from fadiff.converter.ir.operators import Kind, named, padding, written_positions
 from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.scales import is_reshaped, joined_outputs
+
+
+def lower_reshape(lowering: Lowering, step: Step) -> None:
+    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: the inferred output shape says it all."""
+    value = lowering.value(step.head.inputs[0])
+    lowering.values[step.output] = lowering.reshaped(value, lowering.program.shapes[step.output])
+
+
+def lower_transpose(lowering: Lowering, step: Step) -> None:
+    """Transpose: axes are permuted, nothing moves."""
+    value = lowering.value(step.head.inputs[0])
+    order = step.head.attributes.get("perm", tuple(reversed(range(len(value.axes)))))
+    lowering.values[step.output] = value.transpose(order)
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:
@@ -302,5 +315,10 @@ OPERATORS = (
     Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
     Operator("Split", "gone", lower_split, (limits.parts_of_all,)),
+    *(
+        Operator(op, "gone", lower_reshape, (limits.same_elements,))
+        for op in sorted(named(Kind.RESHAPE) | {"Identity"})
+    ),
+    Operator("Transpose", "gone", lower_transpose),
     Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
 )

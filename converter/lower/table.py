@@ -17,12 +17,12 @@ import onnx.shape_inference
 from fadiff.converter import decompose
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, is_a, named
+from fadiff.converter.ir.operators import ELEMENTWISE, Kind, is_a, named
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.lower import constraints as limits
-from fadiff.converter.lower import elementwise, images, layout, matmul, movement, products, rows
+from fadiff.converter.lower import elementwise, images, matmul, movement, products, rows
 from fadiff.converter.lower.constraints import Constraint, Operator
-from fadiff.converter.lower.formula import has_formula
+from fadiff.converter.lower.functions import has_formula
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.read.opsets import opset_of
 
@@ -94,7 +94,7 @@ FOLDED = frozenset(("Constant", "ConstantOfShape", "EyeLike", "Range", "Shape", 
 """Folded where their inputs are constant or have static shapes: there is no layer for them."""
 
 
-_PAGES = (elementwise, images, layout, matmul, movement, products, rows)
+_PAGES = (elementwise, images, matmul, movement, products, rows)
 OPERATORS: tuple[Operator, ...] = tuple(record for page in _PAGES for record in page.OPERATORS)
 """Those that are lowered, each on its family's page."""
 

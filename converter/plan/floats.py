@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import plain_name
-from fadiff.converter.ir.kinds import MOVE, Kind, is_a, named
-from fadiff.converter.ir.operators import is_square, keeps_scale
+from fadiff.converter.ir.operators import MOVE, Kind, is_a, is_square, keeps_scale, named
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.names import did_you_mean

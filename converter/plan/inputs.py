@@ -4,6 +4,9 @@ The program around stores what such a chain would give: value = scale * integer 
 their own along one axis.  Features in their own units (Pa, degrees, shares) then lose nothing at the input,
 and the core does nothing.  An output that ends in std * h + mean is stored as h.
 
+Which range an input has its first operators tell, too: exporters often leave the normalisation of images in
+the graph, (x - mean) / std, x / 255, a batch normalisation.
+
 Behind moves of an input's elements such functions are put in front of them: x -> Unsqueeze -> (x - mean) /
 std is x -> (x - mean) / std -> Unsqueeze with constants of another shape.
 """
@@ -18,10 +21,11 @@ import numpy as np
 import onnx
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
-from fadiff.converter.ir.operators import norm_affine
+from fadiff.converter.ir.operators import MOVE, WEIGHTED, Kind, is_a, norm_affine
 from fadiff.converter.ir.program import Node, Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.read.inputs import Spans
+from fadiff.converter.read.interface import USUAL_SPANS
 
 
 @dataclass(frozen=True)
@@ -252,3 +256,47 @@ def _swap(edit: Editor, program: Program, move: Node, function: Node, axis: int 
     edit.move(computing, moving)
     edit.replace(result, moved)
     result.shape, moved.type = source.shape, result.type
+
+
+_DEVIATIONS = 3.0
+_LEAST, _MOST = 0.9, 6.0
+"""How wide a normalised range is at least, and how far it reaches: one to a few deviations."""
+
+
+def suggested_spans(program: Program) -> Spans:
+    """Smallest and largest number of inputs whose first operators normalise them.
+
+    Inputs of other numbers are left out: bytes that become floats are 0 to 255.
+    """
+    spans = {}
+    for name in program.inputs:
+        if program.types[name] == onnx.TensorProto.UINT8:
+            node = program.sole_consumer(name)
+            if node is not None and node.op == "Cast":
+                spans[name] = (0.0, 255.0)
+        elif program.is_float(name) and (span := _span(program, name)) is not None:
+            spans[name] = span
+    return spans
+
+
+def _span(program: Program, value: str) -> tuple[float, float] | None:
+    known = UNCHANGED
+    while (node := program.sole_consumer(value)) is not None and node.inputs[0] == value:
+        step = as_affine(program, node)
+        following = known if step is None else known.then(step.factor, step.shift, step.axis)
+        if following is None or (step is None and not is_a(node, MOVE) and node.op != "Cast"):
+            break
+        known, value = following, node.outputs[0]
+    gain, shift = known.factor, known.shift
+    if not np.all(np.isfinite(gain)) or not np.all(gain) or np.all(gain == 1):
+        return None  # what is only moved is a sum like any other
+    moved = bool(np.any(shift))
+    for low, high in USUAL_SPANS if moved else USUAL_SPANS[:1]:
+        reach = np.maximum(np.abs(gain * low + shift), np.abs(gain * high + shift))
+        width = np.abs(gain) * (high - low)
+        if float(width.min()) >= _LEAST and float(reach.max()) <= _MOST:
+            return low, high
+    if not moved:  # a factor alone that makes no pixels small, as attention has on its queries
+        return None
+    ends = np.stack([(side - shift) / gain for side in (-_DEVIATIONS, _DEVIATIONS)])
+    return float(ends.min()), float(ends.max())

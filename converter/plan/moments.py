@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.operators import Kind, is_a, reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
 Monomial = tuple[int, int, int, int]

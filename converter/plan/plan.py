@@ -22,8 +22,7 @@ from typing import Literal
 import numpy as np
 
 from fadiff.converter.ir.graph import Activation, ElementType
-from fadiff.converter.ir.kinds import WEIGHTED, is_a
-from fadiff.converter.ir.operators import channel_axis, is_tabulated
+from fadiff.converter.ir.operators import WEIGHTED, channel_axis, is_a, is_tabulated
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import input_chains, output_chains
 from fadiff.converter.plan.norms import Norm, find_norms

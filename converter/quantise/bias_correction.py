@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.kinds import WEIGHTED, is_a
-from fadiff.converter.ir.operators import channel_axis
+from fadiff.converter.ir.operators import WEIGHTED, channel_axis, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.kinds import WEIGHTED, is_a
-from fadiff.converter.ir.operators import macs_of
+from fadiff.converter.ir.operators import WEIGHTED, is_a, macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.ir.stored import StoredWeights

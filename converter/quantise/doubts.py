@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from fadiff.converter.decompose.tables import alone
-from fadiff.converter.ir.kinds import WEIGHTED, is_a
+from fadiff.converter.ir.operators import WEIGHTED, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.quantise.ranges import activations

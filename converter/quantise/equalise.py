@@ -23,10 +23,11 @@ import onnx
 import onnx_ir
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a
 from fadiff.converter.ir.operators import (
+    Kind,
     are_owned,
     channel_axis,
+    is_a,
     keeps_apart,
     outputs_first,
 )

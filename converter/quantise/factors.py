@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import magnitudes, output_axis, outputs_first
+from fadiff.converter.ir.operators import Kind, is_a, magnitudes, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 
 

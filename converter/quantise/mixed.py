@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.kinds import WEIGHTED, is_a
+from fadiff.converter.ir.operators import WEIGHTED, is_a
 from fadiff.converter.ir.recurrence import LOST_BY_STATES
 from fadiff.converter.plan.floats import (
     can_be_float,

@@ -19,8 +19,7 @@ import onnx
 
 from fadiff.converter.decompose.unused import chain_of, picks_of
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import channel_axis
+from fadiff.converter.ir.operators import Kind, channel_axis, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import is_move, output_chains

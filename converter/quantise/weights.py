@@ -19,8 +19,7 @@ from onnx import numpy_helper
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.kinds import WEIGHTED, Kind, is_a
-from fadiff.converter.ir.operators import output_axis, outputs_first
+from fadiff.converter.ir.operators import WEIGHTED, Kind, is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.ir.stored import release, spooled

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fadiff.converter.ir.kinds import Kind, is_a
-from fadiff.converter.ir.operators import linear_factor, window_of
+from fadiff.converter.ir.operators import Kind, is_a, linear_factor, window_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import Step

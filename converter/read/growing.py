@@ -21,8 +21,8 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.ir.recurrence import State
-from fadiff.converter.read.control_flow import flatten_control_flow
 from fadiff.converter.read.dimensions import dimension_names, graph_inputs, pin_known
+from fadiff.converter.read.flatten import flatten_control_flow
 from fadiff.converter.read.fold import constant_sizes, fold_constants
 from fadiff.converter.read.runtime import explaining, open_session
 from fadiff.converter.read.validate import without_large_constants

@@ -18,6 +18,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from fadiff.converter.errors import ModelError, one_line
+from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.names import printable
 
@@ -50,6 +51,7 @@ def what_it_says(error: Exception) -> str:
 
 
 NOT_OPTIMISED = "ORT_DISABLE_ALL"
+_IR_VERSION = 10
 
 
 def session_options(level: str = "ORT_ENABLE_ALL") -> onnxruntime.SessionOptions:
@@ -101,19 +103,25 @@ def run_nodes(
     yield from run_session(session, feeds, outputs)
 
 
-def run_region(
-    model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], source: str, values: np.ndarray, output: str
-) -> np.ndarray:
-    """Results [n] of element-wise nodes of a model, whose constants hold one element, for values [n]."""
-    nodes = list(nodes)
-    read = {name for node in nodes for name in node.input}
-    constants = [
-        numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)
-        for tensor in model.graph.initializer
-        if tensor.name in read
-    ]
-    (found,) = run_nodes(nodes, [{source: values}], [output], constants, like=model)
-    return found[output]
+def run_part(
+    program: Program,
+    nodes: Sequence[Node],
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    output: str,
+    *,
+    scalars: bool = False,
+) -> list[np.ndarray]:
+    """A value that some nodes compute, for every set of inputs; of `scalars` constants have no axes either.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run them on these inputs.
+    """
+    read = dict.fromkeys(name for node in nodes for name in node.inputs if name in program.constants)
+    arrays = {name: np.asarray(program.constants[name]) for name in read}
+    constants = [numpy_helper.from_array(a.reshape(()) if scalars else a, n) for n, a in arrays.items()]
+    like = _model_of({node.domain: node.version for node in nodes})
+    protos = [node.proto for node in nodes]
+    return [found[output] for found in run_nodes(protos, feeds, [output], constants, like=like)]
 
 
 def run_operator(
@@ -122,11 +130,15 @@ def run_operator(
     """The first result of a standard operator of an opset, on arrays (None: an absent input)."""
     feed = {f"x{i}": array for i, array in enumerate(operands) if array is not None}
     names = [f"x{i}" if f"x{i}" in feed else "" for i in range(len(operands))]
-    opsets = [helper.make_opsetid("", version)]
-    like = helper.make_model(onnx.GraphProto(), opset_imports=opsets, ir_version=8)
     node = helper.make_node(op, names, ["y"], **attributes)
-    (found,) = run_nodes([node], [feed], ["y"], like=like)
+    (found,) = run_nodes([node], [feed], ["y"], like=_model_of({"": version}))
     return found["y"]
+
+
+def _model_of(opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """An empty model of these operator sets."""
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(onnx.GraphProto(), opset_imports=imports, ir_version=_IR_VERSION)
 
 
 def session_of(

@@ -17,8 +17,7 @@ import onnx
 from onnx import NodeProto
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.kinds import Kind, is_a, named
-from fadiff.converter.ir.operators import pads_of
+from fadiff.converter.ir.operators import Kind, is_a, named, pads_of
 from fadiff.converter.ir.program import Node, program_of
 
 _POOLS = named(Kind.POOL)

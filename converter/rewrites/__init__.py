@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.converter.rewrites.destinations import write_in_place
-from fadiff.converter.rewrites.padding_taps import drop_padding_taps
+from fadiff.converter.rewrites.lowered import drop_padding_taps, write_in_place
 
 REWRITES: Mapping[str, Callable[[Graph], tuple[Graph, tuple[str, ...]]]] = {
     "write-in-place": write_in_place,

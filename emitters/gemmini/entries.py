@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fadiff.converter.ir.generation import TokenProgram, prompt_programs, step_programs, token_program
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import target_yaml
@@ -33,6 +32,7 @@ from fadiff.emitters.gemmini.memory_map import memory_map
 from fadiff.emitters.gemmini.names import model_identifier
 from fadiff.emitters.gemmini.plan import plan_firmware
 from fadiff.emitters.gemmini.skeletons import render
+from fadiff.emitters.gemmini.tokens import TokenProgram, prompt_programs, step_programs, token_program
 from fadiff.emitters.gemmini.weights import BlobSums
 from fadiff.emitters.memory_map import memory_map_json
 

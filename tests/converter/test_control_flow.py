@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from fadiff.converter import UnsupportedError, convert
-from fadiff.converter.read.control_flow import flatten_control_flow
+from fadiff.converter.read.flatten import flatten_control_flow
 from tests.converter.oracle import session, weights
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fadiff.converter.lower.formula import without_library
+from fadiff.converter.lower.functions import without_library
 
 _PRIMITIVES = {
     "mul": np.multiply,

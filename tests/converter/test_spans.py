@@ -8,7 +8,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.read.interface import suggested_spans
+from fadiff.converter.plan.inputs import suggested_spans
 from tests.converter.oracle import model_of
 
 IMAGE = (1, 3, 4, 4)

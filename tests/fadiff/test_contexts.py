@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import fadiff
-from fadiff.converter.ir.generation import rows_after
 from fadiff.emitters.gemmini import map_name
+from fadiff.emitters.gemmini.tokens import rows_after
 from fadiff.emulator.build import build_firmware
 from fadiff.emulator.machine import Machine
 from fadiff.folder import OutputFolder
