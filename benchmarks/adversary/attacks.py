@@ -267,7 +267,7 @@ def residents(
     case = f"residents: {[layer.dims for layer in graph.tensor_core_layers]} {target} {tile} {profile}"
     tried, edps = 0, []
     for staying in subsets(names):
-        group = FusionGroup(names, tile, "recompute", frozenset(staying))
+        group = FusionGroup(names, tile, frozenset(staying))
         run = _best_members(graph, group, rules, cache)
         if run is None:
             continue
@@ -279,7 +279,7 @@ def residents(
         edps.append(run[0])
     nothing = np.zeros(0), np.zeros(0)
     groups = Problem(graph, rules).groups
-    found = groups.solve(groups.tile_floors(names, runs=[FusionGroup(names, tile)]), nothing)
+    found = groups.solve(groups.tile_floors(names, tiles=[tile]), nothing)
     if not edps:
         return Attempt(0, np.inf, case)
     bound = float((found.energy * found.latency).min()) if len(found) else np.inf

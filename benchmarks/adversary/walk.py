@@ -27,7 +27,7 @@ from fadiff.costmodel.group.resident_tensors import (
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import bounds_of, shape_of
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from fadiff.optimizer.cut.partition import ordered
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.cut.settings import Settings
@@ -213,8 +213,6 @@ def _drawn_group(
         int(rng.choice([extent, tried[int(rng.integers(len(tried)))]]))
         for extent, tried in zip(size, among, strict=True)
     )
-    retains = problem.rules.latency == "roofline" and q == size[2] and rng.random() < 0.4
-    halo: Halo = "retain" if retains else "recompute"
     kept = frozenset(name for name in layers if name in core and rng.random() < 0.5)
     groups, some = shared_groups(graph, layers), None
     if groups > 1 and rng.random() < 0.7:
@@ -230,7 +228,7 @@ def _drawn_group(
             tile = parts[int(rng.integers(len(parts)))]
         elif not canonical:
             tile = replace(tile, K=int(rng.choice(divisors(every))))
-    return FusionGroup(layers, tile, halo if size[2] == tile.Q else "recompute", kept)
+    return FusionGroup(layers, tile, kept)
 
 
 def _staying(schedule: Schedule, problem: Problem, rng: Rng) -> frozenset[str]:

@@ -58,7 +58,7 @@ def obstacle_to_resadd(
         lines, columns = (set(extents(axis)) for axis in member.computed[3:])
         inside = [plan[graph.producers(name)[0].name] for name in layer.inputs if name in member.fused_inputs]
         inside += [member] if member.writes_inside else []
-        widths = {max(extents(other.needed.Q)) for other in inside}
+        widths = {max(extents(other.computed.Q)) for other in inside}
         if len(inside) < len(layer.inputs) + 1:
             widths.add(member.size[4])
         if len(lines) > 1 or columns != widths:

@@ -5,8 +5,7 @@ the same groups, as the two products of attention have heads, or (K, N, P, Q) ti
 channels one by one, as functions of one element do.  Needs are traced back from there:
 a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
 max pool (which the stores of the convolution before it do, fadiff.costmodel.group.pooling) its windows.
-With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
-earlier tile computed (tiles are then full-width and the tile buffer keeps the rest).
+Every tile computes its whole need: halos are computed again.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from fadiff.costmodel.group.group_tile import Size, obstacle_to_tile, shared_cha
 from fadiff.costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of, windows
 from fadiff.costmodel.group.row_operators import obstacle_to_rows, obstacle_to_storing_rows
 from fadiff.costmodel.group.side_by_side import obstacle_to_side_by_side, parts_of
-from fadiff.costmodel.mapping.decision import FusionGroup, GroupTile, Halo
-from fadiff.costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
+from fadiff.costmodel.mapping.decision import FusionGroup, GroupTile
+from fadiff.costmodel.mapping.intervals import covers, cut, hull, input_box
 from fadiff.costmodel.mapping.shape import Region, extents, whole
 from fadiff.costmodel.mapping.tiling import Interval, Window
 
@@ -39,9 +38,9 @@ class ScheduleError(BadInput, ValueError):
 class Member:
     """One layer inside its group.
 
-    `needed` has one interval per group tile and axis (what later members read); `computed` the
-    intervals its loop nest runs on; both without empty ones.  `needed_grid` and `computed_grid` are
-    the same with them, so that the k-th interval belongs to the k-th group tile of its axis.
+    `computed` has one interval per group tile and axis: what later members read, and its loop nest runs on;
+    without empty ones.  `grid` is the same with them, so that the k-th interval belongs to the k-th group
+    tile of its axis.
     `fused_inputs` and `writes_inside` say which of its tensors members hand over box by box;
     `writes_outside` whether the output also goes to DRAM.  Resident tensors are no boxes: they are
     written once, to their own place (then `writes_outside`), and read there, by members of the group, too.
@@ -51,18 +50,15 @@ class Member:
     size: Size
     """G, K, N, P, Q of the whole output; a host layer has the groups or channels that all members hand on one
     by one, or one."""
-    needed: Region
     computed: Region
-    needed_grid: Region
-    computed_grid: Region
+    grid: Region
     fused_inputs: frozenset[str]
     writes_inside: bool
     writes_outside: bool
     held_grid: Region
-    """Like `needed_grid` with the zero padding that readers see around the image."""
+    """Like `grid` with the zero padding that readers see around the image."""
     in_place: bool = False
-    """A host operator whose output replaces its input in the tile buffer: nobody else reads that, and
-    no rows are retained."""
+    """A host operator whose output replaces its input in the tile buffer: nobody else reads that."""
     pooled_by: str | None = None
     """The max pool that the stores of this member do: its output leaves the accumulator as the pool's."""
 
@@ -93,9 +89,7 @@ class Along(NamedTuple):
     """Intervals of one member along one axis; the fields of `Member`."""
 
     held_grid: tuple[Interval, ...]
-    needed_grid: tuple[Interval, ...]
-    computed_grid: tuple[Interval, ...]
-    needed: tuple[Interval, ...]
+    grid: tuple[Interval, ...]
     computed: tuple[Interval, ...]
     total: int
     """Indices computed, those of overlapping intervals several times."""
@@ -144,7 +138,7 @@ class GroupPlanner:
             part = self._part(graph, layer, sizes)
             self._parts.append(part)
             read.update(part.producers)
-        self._along: dict[tuple[int, int | None, bool], dict[str, Along]] = {}
+        self._along: dict[tuple[int, int | None], dict[str, Along]] = {}
 
     def _part(self, graph: Graph, layer: Layer, sizes: Mapping[str, tuple[int, int, int]]) -> _Part:
         inside, is_last = self._inside, layer.name == self.last
@@ -182,24 +176,22 @@ class GroupPlanner:
             pool,
         )
 
-    def axes(self, tile: GroupTile, halo: Halo) -> list[dict[str, Along]]:
+    def axes(self, tile: GroupTile) -> list[dict[str, Along]]:
         """Intervals of every member along G, K, N, P and Q.
 
         Raises:
-            ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
-                full-width, an output that is read outside but not computed everywhere, or read nowhere.
+            ScheduleError: the tile does not suit the group: too large, an output that is read outside but not
+                computed everywhere, or read nowhere.
         """
-        reason = obstacle_to_tile(tile, halo, self.bounds)
+        reason = obstacle_to_tile(tile, self.bounds)
         if reason:
             raise ScheduleError(f"{self.last}: {reason}")
         found = []
         for axis, extent in enumerate((tile.G, tile.K, tile.N, tile.P, tile.Q)):
-            retain = halo == "retain" and axis == _P
-            key = axis, extent, retain
-            if key not in self._along:
-                along = self._all(axis) if extent is None else self._trace(axis, extent, retain)
-                self._along[key] = along
-            found.append(self._along[key])
+            if (axis, extent) not in self._along:
+                along = self._all(axis) if extent is None else self._trace(axis, extent)
+                self._along[axis, extent] = along
+            found.append(self._along[axis, extent])
         return found
 
     @property
@@ -212,7 +204,7 @@ class GroupPlanner:
         found = {}
         for part in self._parts:
             every = ((0, part.size[axis]),)
-            found[part.layer.name] = Along(every, every, every, every, every, part.size[axis])
+            found[part.layer.name] = Along(every, every, every, part.size[axis])
         return found
 
     def _order(self, layer: Layer) -> tuple[int, ...]:
@@ -221,64 +213,53 @@ class GroupPlanner:
             return (_K, _G, _N, _P, _Q)
         return (_G, _K, _N, _P, _Q)
 
-    def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
+    def _trace(self, axis: int, extent: int) -> dict[str, Along]:
         needed = {self.last: cut(extent, self.bounds[axis])}
         found: dict[str, Along] = {}
         for part in self._parts:
             name, size = part.layer.name, part.size[axis]
             held = needed[name]
             inside = [(max(0, start), min(stop, size)) for start, stop in held]
-            # Nobody keeps what is pooled on its way out.
-            computed = uncovered(inside) if retain and part.pooled_by is None else inside
             if part.writes_outside and name != self.last:
                 _check_read_outside(part.layer, axis, inside, size)
-            work = _without_empty(computed)
+            work = _without_empty(inside)
             if not work:
                 raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
-            boxes = computed
+            boxes = inside
             if axis in (_P, _Q) and part.axes is not None:
-                boxes = [input_box(part.axes[axis - _P], interval) for interval in computed]
+                boxes = [input_box(part.axes[axis - _P], interval) for interval in inside]
             for producer in part.producers:
                 # The hull of all readers' boxes, tile by tile.
                 old = needed.get(producer, boxes)
                 needed[producer] = [hull(a, b) for a, b in zip(old, boxes, strict=True)]
-            found[name] = Along(
-                tuple(held),
-                tuple(inside),
-                tuple(computed),
-                _without_empty(inside),
-                work,
-                sum(extents(work)),
-            )
+            found[name] = Along(tuple(held), tuple(inside), work, sum(extents(work)))
         return found
 
-    def plan(self, tile: GroupTile, halo: Halo = "recompute") -> dict[str, Member]:
+    def plan(self, tile: GroupTile) -> dict[str, Member]:
         """Regions and placements of every member, in graph order, no tensor resident (`keeping`).
 
         Raises:
             ScheduleError: the tile does not suit the group.
         """
-        axes = self.axes(tile, halo)
+        axes = self.axes(tile)
         members = {}
         for part in reversed(self._parts):
             name = part.layer.name
             order = self._order(part.layer)
-            held, needed_grid, computed_grid, needed, computed = (
-                Region(*along) for along in zip(*(axes[axis][name][:5] for axis in order), strict=True)
+            held, grid, computed = (
+                Region(*along) for along in zip(*(axes[axis][name][:3] for axis in order), strict=True)
             )
             g, k, n, p, q = (part.size[axis] for axis in order)
             members[name] = Member(
                 name,
                 (g, k, n, p, q),
-                needed,
                 computed,
-                needed_grid,
-                computed_grid,
+                grid,
                 part.fused_inputs,
                 part.writes_inside,
                 part.writes_outside,
                 held,
-                part.may_be_in_place and computed_grid == needed_grid,
+                part.may_be_in_place,
                 part.pooled_by,
             )
         return members
@@ -295,7 +276,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         return {layer.name: _alone(layer)}
     if group.tile is None:
         return _side_by_side(graph, group.layers)
-    plan = GroupPlanner(graph, group.layers).plan(group.tile, group.halo)
+    plan = GroupPlanner(graph, group.layers).plan(group.tile)
     return keeping(graph, plan, group.resident_tensors)
 
 
@@ -406,7 +387,7 @@ def _alone(layer: Layer, visits: int = 1) -> Member:
     else:
         region = Region(*[((0, 1),)] * 5)._replace(N=tuple((at, at + 1) for at in range(visits)))
         size = (1, 1, visits, 1, 1)
-    return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
+    return Member(layer.name, size, region, region, frozenset(), False, True, region)
 
 
 def _is_only_reader(graph: Graph, layer: Layer) -> bool:

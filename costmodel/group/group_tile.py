@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from fadiff.costmodel.group.row_operators import row_length, source
-from fadiff.costmodel.mapping.decision import GroupTile, Halo
+from fadiff.costmodel.mapping.decision import GroupTile
 
 Size = tuple[int, int, int, int, int]
 """G, K, N, P, Q."""
@@ -58,7 +58,7 @@ def shared_channels(graph: Graph, names: Sequence[str]) -> int:
     return counts.pop() if len(counts) == 1 else 1
 
 
-def obstacle_to_tile(tile: GroupTile, halo: Halo, size: Size) -> str:
+def obstacle_to_tile(tile: GroupTile, size: Size) -> str:
     """Why a tile does not suit a group whose last member's output, with what all members hand on one by one,
     has this size; empty if it does."""
     for axis, what, extent, most in zip("GK", ("groups", "channels"), (tile.G, tile.K), size, strict=False):
@@ -73,6 +73,4 @@ def obstacle_to_tile(tile: GroupTile, halo: Halo, size: Size) -> str:
     for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size[2:], strict=True):
         if not 1 <= extent <= bound:
             return f"group tile {axis}={extent} is outside 1..{bound}"
-    if halo == "retain" and size[4] != tile.Q:
-        return f"halo retain needs full-width group tiles, Q={tile.Q} of {size[4]}"
     return ""

@@ -137,7 +137,7 @@ def pipeline_tiles(plan: Mapping[str, Member]) -> int:
 
 def _tiles(plan: Mapping[str, Member]) -> Region:
     *_, last = plan.values()
-    return last.needed_grid
+    return last.grid
 
 
 def obstacle_to_pipeline(graph: Graph, group: FusionGroup, plan: Mapping[str, Member]) -> str:

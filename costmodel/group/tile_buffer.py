@@ -91,19 +91,19 @@ def box_channels(graph: Graph, member: Member) -> int:
     """Channels of a pixel in the box of a member's output: those that one group tile has."""
     groups, channels, *pixels = member.size
     stored = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
-    return stored * max(extents(member.needed.G)) * max(extents(member.needed.K)) // (groups * channels)
+    return stored * max(extents(member.computed.G)) * max(extents(member.computed.K)) // (groups * channels)
 
 
 def box_strides(graph: Graph, member: Member) -> Strides:
     """Of the box of a member's output, as large as one group tile needs."""
     channels = box_channels(graph, member)
-    *_, p, q = (max(extents(axis)) for axis in member.needed)
+    *_, p, q = (max(extents(axis)) for axis in member.computed)
     return p * q * channels, q * channels, channels
 
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:
     """Space for the largest region of a fused tensor that one group tile needs."""
-    pixels = math.prod([max(extents(axis)) for axis in member.needed[2:]])
+    pixels = math.prod([max(extents(axis)) for axis in member.computed[2:]])
     return pixels * box_channels(graph, member) * target.element_bytes
 
 

@@ -26,7 +26,6 @@ from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.target.target import Target
 
 FusionModel = Literal["sound", "paper"]
-Halo = Literal["recompute", "retain"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,8 @@ class GroupTile:
 class FusionGroup:
     """Layers executed together, in graph order (each layer of the graph is in exactly one group).
 
-    `tile` is None for a group of one, and for layers that run side by side.  `halo` says where overlapping
-    rows of intermediates come from: computed again, or kept from the previous tile (then tiles are
-    full-width).  Weights of
+    `tile` is None for a group of one, and for layers that run side by side.
+    Overlapping rows of intermediates are computed again.  Weights of
     `resident_weights` members are loaded once and stay in the scratchpad: all of them for the whole group,
     or those of a tile's G or K as long as its N, P and Q tiles run.
     Outputs of members reach later members through the tile buffer; in profile dosa and the paper's model
@@ -69,7 +67,6 @@ class FusionGroup:
 
     layers: tuple[str, ...]
     tile: GroupTile | None = None
-    halo: Halo = "recompute"
     resident_weights: frozenset[str] = frozenset()
     resident_tensors: frozenset[str] = frozenset()
     pipelined: bool = False

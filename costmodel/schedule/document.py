@@ -23,7 +23,7 @@ from fadiff.converter.ir.graph import TensorCoreOp
 from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
-from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
+from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
 from fadiff.costmodel.target.record import Record, without_former
 from fadiff.costmodel.target.target import Target
 
@@ -282,7 +282,6 @@ class ExecutionRecord(_Record):
     """How a fusion group runs."""
 
     tile: GroupTileRecord | None = Field(None, description="null: one layer, or several side by side")
-    halo: Halo = "recompute"
     resident_weights: Names = ()
     resident_tensors: Names = Field(
         (), description="whole tensors that are on chip while the group runs, across group boundaries"
@@ -295,7 +294,9 @@ class ExecutionRecord(_Record):
     @classmethod
     def _without_former_fields(cls, record: Any) -> Any:
         """Files that say that nothing is done of what no schedule does any more are read."""
-        return without_former(record, prefetch_during=None, in_scratchpad=[], in_accumulator=[])
+        return without_former(
+            record, prefetch_during=None, halo="recompute", in_scratchpad=[], in_accumulator=[]
+        )
 
     @model_serializer(mode="wrap")
     def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

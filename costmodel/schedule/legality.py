@@ -99,11 +99,6 @@ def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]
         reason = obstacle_to_running(schedule, group)
         if reason:
             raise ScheduleError(f"{group.layers[0]}: its group cannot run side by side: {reason}")
-    if group.halo == "retain" and schedule.counting.has_tile_buffer:
-        raise ScheduleError(
-            f"{group.layers[0]}: its group retains rows of the tile before, which no program does: "
-            "halo recompute does without"
-        )
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
         if not schedule.counting.has_tile_buffer:

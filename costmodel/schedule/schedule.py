@@ -10,7 +10,6 @@ from fadiff.costmodel.mapping.decision import (
     FusionGroup,
     FusionModel,
     GroupTile,
-    Halo,
     singleton_groups,
 )
 from fadiff.costmodel.schedule.legality import check_schedule
@@ -19,7 +18,6 @@ __all__ = [
     "FusionGroup",
     "FusionModel",
     "GroupTile",
-    "Halo",
     "LatencyModel",
     "Profile",
     "Schedule",

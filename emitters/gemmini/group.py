@@ -51,7 +51,7 @@ class GroupPrinter:
         self._parts = 1
         """Of the member that is printed."""
         last = group.members[group.group.layers[-1]]
-        self.tiles = tuple(len(axis) for axis in last.needed_grid)
+        self.tiles = tuple(len(axis) for axis in last.grid)
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ class GroupPrinter:
         assert group.tile is not None
         c.comment(
             f"Fused: {', '.join(group.layers)}.",
-            f"{self._described(group.tile)} of the last output; halo: {group.halo}.",
+            f"{self._described(group.tile)} of the last output.",
             *(["In a pipeline: in one step every stage has another group tile."] if group.pipelined else []),
             "m0_p: rows of its output that the first of them computes in a tile; the others alike.",
         )
@@ -158,7 +158,7 @@ class GroupPrinter:
         layer = self.graph.by_name[name]
         empty = [
             f"{self.intervals.of(i, axis).end} > {self.intervals.of(i, axis).start}"
-            for axis, intervals in enumerate(member.computed_grid)
+            for axis, intervals in enumerate(member.grid)
             if any(b <= a for a, b in intervals)
         ]
         pooled = layer.op == "max_pool"
@@ -190,7 +190,7 @@ class GroupPrinter:
         if fused:
             producer = self._producer(fused[0])
             for axis, d in enumerate(("n", "y", "x"), _N):
-                fields.append((f"in_{d}", self.intervals.of(producer, axis, True).start))
+                fields.append((f"in_{d}", self.intervals.of(producer, axis).start))
         stored = stored_as(self.group.members, layer.name)
         at = self.group.group.layers.index(stored.name)
         if at != i:
@@ -199,7 +199,7 @@ class GroupPrinter:
             ]
         if stored.writes_inside:
             for axis, d in enumerate(PIXELS, _N):
-                fields.append((f"out_{d.lower()}", self.intervals.of(at, axis, True).start))
+                fields.append((f"out_{d.lower()}", self.intervals.of(at, axis).start))
         if stored.writes_inside and stored.writes_outside:
             fields += [
                 (f"fresh_{d}", self.intervals.of(at, axis).previous_end) for axis, d in ((_P, "p"), (_Q, "q"))
@@ -212,8 +212,7 @@ class GroupPrinter:
     def _first(self, member: Member) -> str:
         """Condition of the first tile in which the member computes something of its groups or channels."""
         starts = (
-            next(at for at, (start, stop) in enumerate(axis) if stop > start)
-            for axis in member.computed_grid[_N:]
+            next(at for at, (start, stop) in enumerate(axis) if stop > start) for axis in member.grid[_N:]
         )
         several = zip(COUNTERS[_N:], self.tiles[_N:], starts, strict=True)
         return " && ".join(f"{counter} == {at}" for counter, tiles, at in several if tiles > 1) or "true"
@@ -386,7 +385,7 @@ class GroupPrinter:
         if producer is None:
             first = self.intervals.of(own, _K).start
         else:
-            start = [sub(i, self.intervals.of(producer, axis, True).start) for axis, i in enumerate(at, _N)]
+            start = [sub(i, self.intervals.of(producer, axis).start) for axis, i in enumerate(at, _N)]
         offset = add(first, *(mul(index, stride) for index, stride in zip(start, box, strict=True)))
         return plus(self._address(tensor, producer is not None), offset), box[1:]
 

@@ -1,4 +1,4 @@
-"""What each member of a fusion group computes in a group tile, and what its readers find there."""
+"""What each member of a fusion group computes in a group tile."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ class MemberIntervals:
                 if axis in (_G, _K) and self._works_on_boxes(name):
                     continue
                 yield self.of(i, axis)
-                if self._needs_more(name, axis) and member.writes_inside:
-                    yield self.of(i, axis, True)
 
     def _works_on_boxes(self, name: str) -> bool:
         """Whether a host operator finds all that it reads and writes in the tile buffer."""
@@ -42,14 +40,7 @@ class MemberIntervals:
         inside = not member.writes_outside and member.fused_inputs.issuperset(read)
         return isinstance(layer, HostLayer) and (inside or layer.op == "max_pool")
 
-    def _needs_more(self, name: str, axis: int) -> bool:
-        member = self.group.members[name]
-        return member.needed_grid[axis] != member.computed_grid[axis]
-
-    def of(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
-        """What a member computes in this tile; `needed`: what is there for its readers."""
-        name = self.group.group.layers[member]
-        grids, label = self.group.members[name], f"m{member}_{TILED[axis].lower()}"
-        if needed and self._needs_more(name, axis):
-            return TileIntervals(f"{label}_needed", COUNTERS[axis], grids.needed_grid[axis])
-        return TileIntervals(label, COUNTERS[axis], grids.computed_grid[axis])
+    def of(self, member: int, axis: int) -> TileIntervals:
+        """What a member computes in this tile, and its readers find."""
+        grid = self.group.members[self.group.group.layers[member]].grid
+        return TileIntervals(f"m{member}_{TILED[axis].lower()}", COUNTERS[axis], grid[axis])

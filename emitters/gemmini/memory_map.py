@@ -103,13 +103,10 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     place, box = plan.memory.boxes[layer.outputs[0]], box_strides(graph, member)
     tile = group.group.tile
     assert tile is not None
-    e = plan.schedule.target.element_bytes
-    visits = zip(combinations(*member.computed_grid), combinations(*member.needed_grid), strict=True)
     tiles: list[Tile] = []
-    for visit, (computed, needed) in enumerate(visits):
+    for visit, computed in enumerate(combinations(*member.grid)):
         first = place.offset + visit % group.places[layer.name] * (place.nbytes // group.places[layer.name])
         groups, channels, (n, n_end), (p, p_end), (q, q_end) = computed
-        _, _, *corner = (start for start, _ in needed)
         some: dict[str, Any] = {}
         if tile.K is not None:  # the channels of a tile as a group
             part = (groups[0] + channels[0]) // tile.K
@@ -118,15 +115,13 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
             some = {"groups": groups}
         if p >= p_end or n >= n_end or q >= q_end:
             continue
-        at = (n - corner[0], p - corner[1], q - corner[2])
-        offset = sum(a * s for a, s in zip(at, box, strict=True))
         tiles.append(
             Tile(
                 visit=visit,
                 origin=(n, p, q),
                 shape=(n_end - n, p_end - p, q_end - q, box[2]),
                 symbol="tile_buffer",
-                offset=first + e * offset,
+                offset=first,
                 strides=(*box, 1),
                 **some,
             )

@@ -43,7 +43,7 @@ def fused_groups(document: ScheduleDocument) -> list[tuple[tuple[str, ...], Exec
 
 
 def group_rows(document: ScheduleDocument) -> list[Cells]:
-    """Number of every fused group, its layers by their number, tile, overlap and weights that stay."""
+    """Number of every fused group, its layers by their number, tile and weights that stay."""
     index = {layer.name: str(i) for i, layer in enumerate(document.layers)}
     whole = "whole, side by side" if document.is_executable else "whole"
     return [
@@ -51,7 +51,6 @@ def group_rows(document: ScheduleDocument) -> list[Cells]:
             str(number),
             ", ".join(index[name] for name in names),
             whole if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
-            {"recompute": "computed again", "retain": "kept"}[run.halo],
             ", ".join(index[name] for name in run.resident_weights) or "none",
         )
         for number, (names, run) in enumerate(fused_groups(document), 1)

@@ -31,7 +31,6 @@ from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import GroupHull, Way, merge
 from fadiff.optimizer.group.network import RelaxedNetwork
 from fadiff.optimizer.group.residency import PlacedGroup
-from fadiff.optimizer.group.tiles import group_runs
 from fadiff.optimizer.group.ways import OpenWay
 from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.fronts import Floats, Front
@@ -247,13 +246,13 @@ class Decoder:
             [(layers, self._key(layers, batch, b), b) for layers in self._joined(batch.fused[b])]
             for b in points
         ]
-        ways: dict[object, list[_PointWay]] = {}
+        ways: dict[object, _PointWay | None] = {}
         for layers, key, b in chain.from_iterable(asked):
             if key not in self._groups and key not in ways:
-                open_ways = self._open_ways(layers, batch, b)
-                ways[key] = [(open_way, self._rows(open_way, batch, b)) for open_way in open_ways]
-        self._price_members(chain.from_iterable(ways.values()))
-        self._groups.update((key, self._cheapest(found)) for key, found in ways.items())
+                open_way = self._open_way(layers, batch, b)
+                ways[key] = (open_way, self._rows(open_way, batch, b)) if open_way else None
+        self._price_members(filter(None, ways.values()))
+        self._groups.update((key, way and self._priced(*way)) for key, way in ways.items())
         return [
             [(layers, found) for layers, key, _ in groups if (found := self._groups[key]) is not None]
             for groups in asked
@@ -269,40 +268,29 @@ class Decoder:
         for space, fresh in rows.items():
             self._members[space].update(zip(fresh, _price_rows(space, list(fresh)), strict=True))
 
-    def _open_ways(self, layers: tuple[str, ...], batch: Batch, b: int) -> list[OpenWay]:
-        """Ways to run a group at a point's group tile."""
+    def _open_way(self, layers: tuple[str, ...], batch: Batch, b: int) -> OpenWay | None:
+        """A group at a point's group tile; None if it cannot be executed."""
         last = self._nodes(layers)[-1]
         most = self.encoding.network.nodes[last].shape.dims
         wanted = batch.group_tile(b, last)
         tile = GroupTile(min(wanted.N, most.N), min(wanted.P, most.P), min(wanted.Q, most.Q))
-        open_ways = []
-        for group in group_runs(self.problem.graph, layers, self.problem.rules, [tile]):
-            try:
-                plan = self.problem.groups.spaces.plan(group)
-            except ScheduleError:
-                continue
-            if open_way := self.problem.groups.most_resident(group, plan):
-                open_ways.append(open_way)
-        return open_ways
+        group = FusionGroup(layers, tile)
+        try:
+            return self.problem.groups.most_resident(group, self.problem.groups.spaces.plan(group))
+        except ScheduleError:
+            return None
 
     def _rows(self, open_way: OpenWay, batch: Batch, b: int) -> list[Row]:
         nodes = [self.encoding.network.node_of[name] for name, _ in open_way.spaces]
         return [(*batch.extents[b, node].tolist(), int(batch.order[b, node])) for node in nodes]
 
-    def _cheapest(self, ways: list[_PointWay]) -> Priced | None:
-        """The way of lowest EDP; None if none can be executed."""
-        best: tuple[float, float, OpenWay, list[_Member]] | None = None
-        for open_way, rows in ways:
-            members = [
-                self._members[space][row] for (_, space), row in zip(open_way.spaces, rows, strict=True)
-            ]
-            energy = open_way.host[0] + sum(member.energy for member in members)
-            latency = open_way.host[1] + sum(member.latency for member in members)
-            if np.isfinite(energy) and (best is None or energy * latency < best[0] * best[1]):
-                best = energy, latency, open_way, members
-        if best is None:
+    def _priced(self, open_way: OpenWay, rows: list[Row]) -> Priced | None:
+        """A way at its members' tiles; None if one of them has no room."""
+        members = [self._members[space][row] for (_, space), row in zip(open_way.spaces, rows, strict=True)]
+        energy = open_way.host[0] + sum(member.energy for member in members)
+        latency = open_way.host[1] + sum(member.latency for member in members)
+        if not np.isfinite(energy):
             return None
-        energy, latency, open_way, members = best
         names = (name for name, _ in open_way.spaces)
         fronts = tuple((name, member.front) for name, member in zip(names, members, strict=True))
         return energy, latency, Way(open_way.group, fronts, (0,) * len(members))

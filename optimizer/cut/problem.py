@@ -33,7 +33,7 @@ from fadiff.optimizer.group.residency import (
     surroundings_of,
     with_places,
 )
-from fadiff.optimizer.group.tiles import group_runs, last_output
+from fadiff.optimizer.group.tiles import last_output
 from fadiff.optimizer.group.ways import GroupSolver
 from fadiff.optimizer.layer.fronts import Floats, FrontCache, minkowski
 from fadiff.optimizer.layer.hull import Solution, lower_hull
@@ -263,8 +263,7 @@ class Problem:
         surroundings: Surroundings,
     ) -> GroupHull:
         """Hull of a group over tiles (None: all), without what a hull of costs beats already."""
-        runs = None if tiles is None else group_runs(self.graph, layers, self.rules, tiles)
-        floors = self.groups.tile_floors(layers, surroundings, runs)
+        floors = self.groups.tile_floors(layers, surroundings, tiles)
         return self.groups.solve(floors, beaten, surroundings)
 
     def _again(self, way: Way, group: FusionGroup) -> Way:

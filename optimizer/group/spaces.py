@@ -87,7 +87,7 @@ class GroupSpaces:
             ScheduleError: the group cannot be executed as one.
         """
         assert group.tile is not None
-        plan = self.planner(group.layers).plan(group.tile, group.halo)
+        plan = self.planner(group.layers).plan(group.tile)
         return keeping(self.graph, plan, group.resident_tensors)
 
     def least(self, layers: tuple[str, ...], resident_tensors: frozenset[str]) -> dict[str, Member]:
@@ -152,19 +152,18 @@ class GroupSpaces:
             energy, latency = energy + floor[0], latency + floor[1]
         return energy, latency
 
-    def walks(self, layers: tuple[str, ...], runs: Iterable[FusionGroup]) -> Walks:
-        """What group tiles with halo policies make members compute (most tiles need no plan).
+    def walks(self, layers: tuple[str, ...], tiles: Iterable[GroupTile]) -> Walks:
+        """What group tiles make members compute (most tiles need no plan).
 
         Raises:
             ScheduleError: the layers cannot be executed as one group.
         """
         planner = self.planner(layers)
         able, along = [], []
-        for run in runs:
-            assert run.tile is not None
+        for tile in tiles:
             try:
-                along.append(planner.axes(run.tile, run.halo))
-                able.append(run)
+                along.append(planner.axes(tile))
+                able.append(FusionGroup(layers, tile))
             except ScheduleError:
                 continue
         # Groups and channels share no weights: tiles of them change neither the products nor how often
@@ -175,7 +174,7 @@ class GroupSpaces:
             {name: _products(pixels, name, lambda axis: axis.total) for name in layers},
             {name: _products(pixels, name, _many) for name in layers},
             {name: _products([axes[1:2] for axes in along], name, _many) for name in layers},
-            {name: _products(along, name, lambda axis: max(extents(axis.needed))) for name in layers},
+            {name: _products(along, name, lambda axis: max(extents(axis.computed))) for name in layers},
         )
 
     def tile_floors(
@@ -195,7 +194,7 @@ class GroupSpaces:
             floors = [self._ideal_costs(part, *work) for part in space.by_lanes()]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])
-        return TileFloors(walks.tiles, energy, latency, self._boxes(walks, least))
+        return TileFloors(walks.tiles, energy, latency, self._boxes(walks, group))
 
     def _ideal_costs(self, space: LayerSpace, pixels: Ints, runs: Ints, parts: Ints) -> tuple[Floats, Floats]:
         """`ideal_costs`, which groups that differ in other members have alike."""
@@ -206,14 +205,14 @@ class GroupSpaces:
             self._tile_floors[key] = ideal_costs(space, pixels, runs, parts)
         return self._tile_floors[key]
 
-    def _boxes(self, walks: Walks, least: dict[str, Member]) -> Floats:
+    def _boxes(self, walks: Walks, whole: FusionGroup) -> Floats:
         """Tile-buffer bytes [T] that fused tensors need at least, from what one tile of everything needs."""
         rules, found = self.rules, np.zeros(len(walks.tiles))
         if rules.counting.has_tile_buffer:
-            for name, member in least.items():
+            for name, member in self.plan(whole).items():
                 if member.writes_inside and not member.in_place:
-                    whole = math.prod(max(extents(axis)) for axis in member.needed)
-                    found += box_bytes(self.graph, member, rules.target) * walks.boxes[name] // whole
+                    every = math.prod(max(extents(axis)) for axis in member.computed)
+                    found += box_bytes(self.graph, member, rules.target) * walks.boxes[name] // every
         return found
 
     def _resident_spaces(

@@ -1,40 +1,17 @@
-"""Group tiles and halo policies of a fusion group."""
+"""Group tiles of a fusion group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
-from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError, output_size
 from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
 from fadiff.costmodel.mapping.mapping import ceil_div
-from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.costmodel.schedule.schedule import GroupTile
 from fadiff.optimizer.layer import candidates
 from fadiff.optimizer.layer.space import Rules
-
-
-def group_runs(
-    graph: Graph, layers: tuple[str, ...], rules: Rules, tiles: Iterable[GroupTile] | None = None
-) -> Iterator[FusionGroup]:
-    """Group tiles x halo policies of one group; no program retains rows.
-
-    `tiles` limits the group tiles; by default all of `all_tiles`.
-    """
-    size = last_output(graph, layers)
-    if size is None:
-        return
-    may_retain = not rules.counting.has_tile_buffer and any(
-        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
-        for name in layers[1:]
-    )
-    _, height, width = size
-    if tiles is None:
-        tiles = all_tiles(*size, rules.tiling, groups_per_tile(graph, layers))
-    for tile in tiles:
-        if may_retain and width == tile.Q and height > tile.P:
-            yield FusionGroup(layers, tile, "retain")
-        yield FusionGroup(layers, tile, "recompute")
 
 
 def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] | None:

@@ -1,4 +1,4 @@
-"""Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
+"""Ways to execute one fusion group: group tile, resident weights; priced to a hull.
 
 An open way's members are ordinary layers on the regions that the group tile makes them compute
 (fadiff.costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
@@ -32,7 +32,7 @@ from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
 from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
-from fadiff.optimizer.group.tiles import channel_tiles, group_runs, halved_tiles, last_output
+from fadiff.optimizer.group.tiles import all_tiles, channel_tiles, groups_per_tile, halved_tiles, last_output
 from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache, minkowski
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_space import pins
@@ -193,33 +193,36 @@ class GroupSolver:
         self,
         layers: tuple[str, ...],
         surroundings: Surroundings = OFF_CHIP,
-        runs: Iterable[FusionGroup] | None = None,
+        tiles: Iterable[GroupTile] | None = None,
     ) -> TileFloors:
-        """Floors of group tiles with halo policies (default: all, kept) that may have room."""
-        if runs is None and (layers, surroundings) in self._floors:
+        """Floors of group tiles (default: all, kept) that may have room."""
+        if tiles is None and (layers, surroundings) in self._floors:
             return self._floors[layers, surroundings]
         try:
-            walks = self._walk(layers, surroundings, runs)
+            walks = self._walk(layers, surroundings, tiles)
             floors = self.spaces.tile_floors(walks, layers, surroundings.tensors)
         except ScheduleError:
             return TileFloors.unknown([])
         found = floors
         if self.rules.counting.has_tile_buffer:
             found = floors.within(self.rules.target.tile_buffer_bytes - surroundings.reserved)
-        if runs is None:
+        if tiles is None:
             self._floors[layers, surroundings] = found
         return found
 
     def _walk(
-        self, layers: tuple[str, ...], surroundings: Surroundings, runs: Iterable[FusionGroup] | None
+        self, layers: tuple[str, ...], surroundings: Surroundings, tiles: Iterable[GroupTile] | None
     ) -> Walks:
-        if runs is not None:
-            return self.spaces.walks(layers, runs)
+        if tiles is not None:
+            return self.spaces.walks(layers, tiles)
         some = self.channel_tiles(layers, surroundings)
         if (layers, some) not in self._walks:
-            tiles = halved_tiles(self.graph, layers) if self.rules.latency == "clock" else None
-            runs = chain(*(group_runs(self.graph, layers, self.rules, among) for among in (tiles, some)))
-            self._walks[layers, some] = self.spaces.walks(layers, runs)
+            if self.rules.latency == "clock":
+                tiles = halved_tiles(self.graph, layers)
+            else:
+                groups = groups_per_tile(self.graph, layers)
+                tiles = all_tiles(*self.spaces.planner(layers).size, self.rules.tiling, groups)
+            self._walks[layers, some] = self.spaces.walks(layers, chain(tiles, some))
         return self._walks[layers, some]
 
     def solve(

@@ -158,9 +158,10 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
 
 
 def _strip(space: LayerSpace, c: ClockCoefficients) -> float:
-    """Cycles of a row of a strip at least, which has pixels of one line of the image."""
-    b = space.bounds
-    longest = min(b.P if streams_height(space.shape) else b.Q, space.side)
+    """Cycles of a row of a strip at least, which has pixels of one line of the image (of all of it: larger
+    tiles than the region's have longer ones)."""
+    d = space.shape.dims
+    longest = min(d.P if streams_height(space.shape) else d.Q, space.side)
     return float(max(strip_cycles(longest, c) / longest, 1))
 
 

@@ -106,7 +106,7 @@ def _runs(graph: Graph, planner: GroupPlanner, tile: GroupTile, room: float) -> 
         ScheduleError: the tile does not suit the group, or what is handed over has more than `room` words.
     """
     plan = planner.plan(tile)
-    times = math.prod(map(len, plan[planner.last].needed_grid))
+    times = math.prod(map(len, plan[planner.last].grid))
     waiting: dict[str, int] = {}
     for at, name in enumerate(planner.layers):
         layer, member = graph.by_name[name], plan[name]

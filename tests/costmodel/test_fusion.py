@@ -38,19 +38,13 @@ def schedule_of(network, group, mappings, profile="hw", model="sound"):
     return Schedule(network, LARGE, mappings, (group, *rest), profile, model)
 
 
-@given(tile=st.integers(1, 8), R=st.sampled_from([1, 3, 5]), halo=st.sampled_from(["recompute", "retain"]))
-def test_regions_are_what_the_consumer_reads(tile, R, halo):
+@given(tile=st.integers(1, 8), R=st.sampled_from([1, 3, 5]))
+def test_regions_are_what_the_consumer_reads(tile, R):
     network = pair(P=8, R=R)
-    plan = plan_group(network, FusionGroup(("a", "b"), GroupTile(1, tile, 8), halo))
+    plan = plan_group(network, FusionGroup(("a", "b"), GroupTile(1, tile, 8)))
     b = network.by_name["b"]
-    done = set()
-    for outputs, needed, computed in zip(
-        plan["b"].needed.P, plan["a"].needed_grid.P, plan["a"].computed_grid.P, strict=True
-    ):
-        rows = rows_read(b, outputs)
-        assert set(range(*needed)) == rows
-        assert set(range(*computed)) == (rows - done if halo == "retain" else rows)
-        done |= rows
+    for outputs, computed in zip(plan["b"].computed.P, plan["a"].grid.P, strict=True):
+        assert set(range(*computed)) == rows_read(b, outputs)
     assert plan["a"].fused_inputs == frozenset() and plan["b"].fused_inputs == {"y"}
 
 
@@ -83,13 +77,6 @@ def test_bytes_are_what_the_group_does(tile_p, tile_q, resident):
         else:
             assert dram["z"] == (0, seen["O final"]) == (0, 4 * 64)
             assert buffer == {"y": (seen["I dram"], 0)}
-
-
-def test_retain_computes_nothing_twice():
-    network = pair(P=8)
-    plan = plan_group(network, FusionGroup(("a", "b"), GroupTile(1, 2, 8), "retain"))
-    rows = [row for interval in plan["a"].computed.P for row in range(*interval)]
-    assert rows == list(range(8))
 
 
 def residual():
@@ -151,9 +138,8 @@ def test_paper_fusion_deletes_refetches():
     [
         (FusionGroup(("a", "b")), "a: a group of 2 layers needs a group tile"),
         (FusionGroup(("a", "b"), GroupTile(1, 9, 8)), "b: group tile P=9 is outside 1..8"),
-        (FusionGroup(("a", "b"), GroupTile(1, 4, 4), "retain"), "halo retain needs full-width"),
         (FusionGroup(("b", "a"), GroupTile(1, 8, 8)), "not in graph order"),
-        (FusionGroup(("a",), None, "recompute", frozenset(("b",))), "b: weights are resident in a group"),
+        (FusionGroup(("a",), None, frozenset(("b",))), "b: weights are resident in a group"),
     ],
 )
 def test_illegal_groups(group, message):
@@ -205,15 +191,6 @@ def test_price_of_a_fused_tensor():
     assert y["a"] == [("tile-buffer", "write", 320)]
     array = ("scratchpad", "read", 64 * 9 * 4)
     assert sorted(y["b"]) == [array, ("scratchpad", "write", 320), ("tile-buffer", "read", 320)]
-
-
-def test_no_program_retains_rows():
-    network = pair(P=8)
-    mappings = {name: whole_tile(network.by_name[name].dims, P=4) for name in ("a", "b")}
-    group = FusionGroup(("a", "b"), GroupTile(1, 4, 8), "retain")
-    with pytest.raises(ScheduleError, match="a: its group retains rows of the tile before"):
-        Schedule(network, LARGE, mappings, (group,))
-    Schedule(network, LARGE, mappings, (group,), "dosa")
 
 
 def test_on_chip_copies_are_final():
@@ -318,7 +295,7 @@ def test_keys_and_values_of_a_head_are_loaded_once_for_all_of_its_rows():
         (GroupTile(1, 2, 1, G=1), set(), rows // 2),
         (GroupTile(1, 2, 1), set(), rows // 2),
     ):
-        run = schedule_of(network, FusionGroup(names, tile, "recompute", frozenset(resident)), mappings)
+        run = schedule_of(network, FusionGroup(names, tile, frozenset(resident)), mappings)
         cost = evaluate(run)
         for name, tensor in (("scores", "k"), ("context", "v")):
             assert cost.by_name[name].bytes_in("dram")[tensor] == (loads * heads * keys * depth, 0)

@@ -86,16 +86,15 @@ def test_bytes_when_the_pooled_tensor_stays_in_the_group():
     bottom=st.integers(0, 2),
     P=st.integers(3, 12),
     tile=st.integers(1, 6),
-    halo=st.sampled_from(["recompute", "retain"]),
 )
-def test_regions_are_whole_windows(kernel, stride, top, bottom, P, tile, halo):
+def test_regions_are_whole_windows(kernel, stride, top, bottom, P, tile):
     network = stem(P, P, kernel, stride, (top, top, bottom, bottom))
     pool = network.by_name["pool"]
     assume(not obstacle_to_pooling(network, pool))
     p = network.tensors["z"].shape[1]
     assume(tile <= p)
-    plan = plan_group(network, FusionGroup(("conv", "pool"), GroupTile(1, tile, p), halo))
-    for windows, rows in zip(plan["pool"].computed_grid.P, plan["conv"].computed_grid.P, strict=True):
+    plan = plan_group(network, FusionGroup(("conv", "pool"), GroupTile(1, tile, p)))
+    for windows, rows in zip(plan["pool"].grid.P, plan["conv"].grid.P, strict=True):
         taps = {w * stride + k - top for w in range(*windows) for k in range(kernel)}
         inside = sorted(taps & set(range(P)))
         assert rows == (inside[0], inside[-1] + 1)

@@ -85,7 +85,7 @@ def test_packed_rows_equal_exact(profile, data):
 def test_fused_pair_equals_exact(profile, tolerance, size, kernel, tile):
     network = pair(P=size, R=kernel, K=32, C=32)
     tile_p, tile_q = (min(t, size) for t in tile)
-    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), "recompute", frozenset(("a", "b")))
+    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), frozenset(("a", "b")))
     plan = plan_group(network, group)
     chosen = {}
     for name in ("a", "b"):

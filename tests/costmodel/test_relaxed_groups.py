@@ -132,9 +132,7 @@ def test_tile_buffer_is_free_for_every_group_anew():
     layers = [conv(f"l{i}", f"t{i}", f"t{i + 1}", 16, 16, 8, 8, 3, 1, 1) for i in range(4)]
     network = graph(layers, ("t0",), ("t4",))
     groups = [
-        FusionGroup(
-            (f"l{i}", f"l{i + 1}"), GroupTile(1, 8, 8), "recompute", frozenset((f"l{i}", f"l{i + 1}"))
-        )
+        FusionGroup((f"l{i}", f"l{i + 1}"), GroupTile(1, 8, 8), frozenset((f"l{i}", f"l{i + 1}")))
         for i in (0, 2)
     ]
     whole = Mapping(

@@ -11,7 +11,7 @@ from fadiff.optimizer.cut.exact import Floors
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import EMPTY
 from fadiff.optimizer.group.residency import PlacedGroup
-from fadiff.optimizer.group.tiles import channel_tiles, group_runs
+from fadiff.optimizer.group.tiles import all_tiles, channel_tiles, groups_per_tile, last_output
 from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags
 
@@ -56,15 +56,16 @@ def test_no_group_tile_is_below_its_floor(profile, graph, data):
     groups = problem.groups
     for layers in problem.candidates:
         some = channel_tiles(graph, layers, problem.rules)
-        runs = [run for among in (None, some) for run in group_runs(graph, layers, problem.rules, among)]
-        chosen = data.draw(st.lists(st.sampled_from(runs), max_size=3, unique=True))
+        size = last_output(graph, layers)
+        tiles = [*all_tiles(*size, "ragged", groups_per_tile(graph, layers)), *some]
+        chosen = data.draw(st.lists(st.sampled_from(tiles), max_size=3, unique=True))
         try:
             walks = groups.spaces.walks(layers, chosen)
         except ScheduleError:
             continue
         floors = groups.spaces.tile_floors(walks, layers, frozenset())
         for run, energy, latency, nbytes in zip(*floors, strict=True):
-            hull = groups.solve(groups.tile_floors(layers, runs=[run]), EMPTY.costs)
+            hull = groups.solve(groups.tile_floors(layers, tiles=[run.tile]), EMPTY.costs)
             boxes = [m for m in groups.spaces.plan(run).values() if m.writes_inside and not m.in_place]
             assert nbytes <= sum(box_bytes(graph, box, TARGET) for box in boxes), (layers, run)
             if len(hull):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -19,7 +18,7 @@ from fadiff.optimizer import optimize
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.candidates import candidate_groups
 from fadiff.optimizer.group.spaces import GroupSpaces
-from fadiff.optimizer.group.tiles import all_tiles, group_runs
+from fadiff.optimizer.group.tiles import all_tiles, last_output
 from fadiff.optimizer.layer.enumerate import enumerate_space
 from fadiff.optimizer.layer.pricing import price
 from fadiff.optimizer.layer.space import Rules
@@ -90,9 +89,8 @@ def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
     best = float("inf")
     for layers in (("conv", "pool"), ("conv", "pool", "last")):
         rest = [hull for name, hull in alone.items() if name not in layers]
-        for run in group_runs(network, layers, problem.rules):
-            assert run.tile is not None
-            hulls = [problem.price_group(layers, [run.tile]), *rest]
+        for tile in all_tiles(*last_output(network, layers), "ragged"):
+            hulls = [problem.price_group(layers, [tile]), *rest]
             costs = product(*(zip(h.energy, h.latency, strict=True) for h in hulls))
             edps = [sum(e for e, _ in cost) * sum(c for _, c in cost) * 1e-6 for cost in costs]
             best = min([best, *edps])
@@ -116,13 +114,6 @@ def test_a_target_without_pooling_leaves_it_to_the_core():
     assert optimize(network, SMALL, profile="dosa", method="exact").schedule.groups == tuple(
         group for group in optimize(network, target, profile="dosa", method="exact").schedule.groups
     )
-
-
-def test_all_tiles_of_a_pool_are_tried():
-    tiles = list(all_tiles(1, 7, 7, "ragged"))
-    runs = {run.tile for run in group_runs(stem(14, 14), GROUP, Rules(SMALL))}
-    assert runs == set(tiles)
-    assert replace(FusionGroup(GROUP), tile=GroupTile(1, 7, 7)).tile in runs
 
 
 @settings(max_examples=60, deadline=None)

@@ -232,7 +232,7 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
 }
 
 /* Fused: l0, l1.
- * 1 x 2 x 1 group tiles of N1 P4 Q8 of the last output; halo: recompute.
+ * 1 x 2 x 1 group tiles of N1 P4 Q8 of the last output.
  * m0_p: rows of its output that the first of them computes in a tile; the others alike.
  */
 static void group_l1(const elem_t *tensor0, elem_t *tensor1)
