@@ -1,7 +1,7 @@
 """Co-design by descent against what it has to beat: sweep, random and Bayesian search with exact schedules.
 
 Every method gets equal processor seconds (the machine may be busy with other things), the same designs, the
-same exact search of every network on what it looks at and a cache of solved layers of its own.  `local` is
+same exact search of every network on what it looks at.  `local` is
 `gradient` without descent: what of its gain the gradients make.  EDP is the geometric mean over the networks.
 
 `--machine eyeriss-like` does the same with a machine that is no Gemmini: entries and fan-outs half and
@@ -35,7 +35,6 @@ from fadiff.optimizer.codesign.area import Area
 from fadiff.optimizer.codesign.designs import Gemminis, Machines
 from fadiff.optimizer.codesign.score import GemminiScorer, MachineScorer, Scorer
 from fadiff.optimizer.codesign.search import SEARCHES, search
-from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.samples.catalog import SAMPLES
 from fadiff.samples.export import export
@@ -81,22 +80,19 @@ def main(arguments: list[str]) -> int:
     rows = []
     for seed in range(options.seeds):
         for method in options.methods:
-            with tempfile.TemporaryDirectory() as folder, SolvedLayers(Path(folder) / "layers") as solved:
-                run: Scorer[Any]
-                if isinstance(designs, Machines):
-                    each = MapOptions(method="local", fusion=False, time_budget=options.each)
-                    run = MachineScorer(named, designs, each, options.seconds, clock=time.process_time)
-                else:
-                    graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
-                    settings = Settings(profile=options.profile)
-                    run = GemminiScorer(
-                        graphs, designs, settings, options.seconds, solved=solved, clock=time.process_time
-                    )
-                try:
-                    search(run, method, seed)
-                except (ScheduleError, ImportError) as error:
-                    print(f"{method}: {error}", file=sys.stderr)
-                    return 1
+            run: Scorer[Any]
+            if isinstance(designs, Machines):
+                each = MapOptions(method="local", fusion=False, time_budget=options.each)
+                run = MachineScorer(named, designs, each, options.seconds, clock=time.process_time)
+            else:
+                graphs = {name: dict.fromkeys(designs.by_side(), graph) for name, graph in named.items()}
+                settings = Settings(profile=options.profile)
+                run = GemminiScorer(graphs, designs, settings, options.seconds, clock=time.process_time)
+            try:
+                search(run, method, seed)
+            except (ScheduleError, ImportError) as error:
+                print(f"{method}: {error}", file=sys.stderr)
+                return 1
             best = run.best
             reached.setdefault(method, []).append(best.mean.edp)
             rows.append(

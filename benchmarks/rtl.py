@@ -51,7 +51,7 @@ from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.measurement import MeasurementError, read_profile
-from fadiff.costmodel.schedule.readings import as_instructions
+from fadiff.costmodel.schedule.reduced import as_instructions
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.schedule.serialize import to_document
 from fadiff.costmodel.target.target import Target, load_target, target_yaml

@@ -108,7 +108,7 @@ def cache() -> Check:
     parent = next(path for path in (folder, *folder.parents) if path.exists())
     found = str(folder) if os.access(parent, os.W_OK) else ""
     remedy = f"make {folder} writable, or set FADIFF_CACHE"
-    return Check("cache", "fadiff verify, sweep, codesign", remedy, True, found)
+    return Check("cache", "fadiff verify", remedy, True, found)
 
 
 def packages() -> Iterator[Check]:

@@ -82,10 +82,6 @@ class Result:
     energy_uj: float | None = None
     latency_cycles: float | None = None
     problem: str = ""
-    layers: int = 0
-    """Layers, at their places in groups, that the search had to solve,"""
-    known: int = 0
-    """and those of them that an earlier search had solved."""
 
     @classmethod
     def failed(cls, error: BaseException) -> Result:
@@ -255,14 +251,13 @@ def _described(design: Design) -> Any:
     return design.hardware.model_dump(mode="json") if design.hardware else design.changes
 
 
-def explore(graph: Graph, design: Design, search: Search, cache: Path | None = None) -> Result:
-    """Search one model on one design; `cache` is a file of layers that other searches solved.
+def explore(graph: Graph, design: Design, search: Search) -> Result:
+    """Search one model on one design.
 
     Raises:
         Exception: what the search raises, also where the model does not fit.
     """
     from fadiff.console import Console
-    from fadiff.optimizer.layer.solved import SolvedLayers
     from fadiff.optimizer.mapping_methods import MapOptions
     from fadiff.search import find_schedule
 
@@ -273,10 +268,8 @@ def explore(graph: Graph, design: Design, search: Search, cache: Path | None = N
         best = search.search(graph, design.hardware).best
         return Result(best.edp, best.energy * 1e-6, best.cycles)
     assert not isinstance(search, MapOptions)
-    with SolvedLayers(cache) as solved:
-        cost = find_schedule(graph, design.hardware, search, Console(verbosity=-1), solved=solved).cost
-    energy_uj = cost.energy_pj * 1e-6
-    return Result(cost.edp_uj_cycles, energy_uj, cost.latency_cycles, layers=solved.asked, known=solved.found)
+    cost = find_schedule(graph, design.hardware, search, Console(verbosity=-1)).cost
+    return Result(cost.edp_uj_cycles, cost.energy_pj * 1e-6, cost.latency_cycles)
 
 
 def without_weights(graph: Graph) -> Graph:

@@ -20,7 +20,6 @@ from fadiff.optimizer.search import PROVING
 if TYPE_CHECKING:
     from fadiff.converter import Conversion, Graph
     from fadiff.costmodel.target.target import Target
-    from fadiff.optimizer.layer.solved import SolvedLayers
 
 DramLimit = int | Literal["gemmini-auto"] | None
 """Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
@@ -46,9 +45,8 @@ def find_schedule(
     target: Target,
     search: Settings,
     console: Console,
-    solved: SolvedLayers | None = None,
 ) -> SearchResult:
-    """Run the optimiser; `solved` are layers that earlier searches solved.
+    """Run the optimiser.
 
     Raises:
         InputError: the method cannot search this fusion model, or needs a package that is not installed.
@@ -58,7 +56,7 @@ def find_schedule(
     limit = search.limit(graph)
     with console.stage(f"searching ({search.method}, at most {duration(limit)})", limit):
         try:
-            found = optimize(graph, target, search, progress=console.update, solved=solved)
+            found = optimize(graph, target, search, progress=console.update)
         except ImportError as error:
             raise InputError(one_line(error)) from error
     if found.settled is not None and found.settled < 1:

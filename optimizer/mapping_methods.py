@@ -14,7 +14,7 @@ from fadiff.optimizer.nests.auto import auto, exact
 from fadiff.optimizer.nests.genome import searched_by
 from fadiff.optimizer.nests.layer import Method
 from fadiff.optimizer.nests.local import local_search
-from fadiff.optimizer.nests.network import MappedNetwork, Proposer, map_network
+from fadiff.optimizer.nests.network import MappedNetwork, map_network
 
 MethodName = Literal["auto", "exact", "local", "gradient", "genetic", "bayesian", "random"]
 
@@ -46,15 +46,6 @@ def method_of(name: MethodName) -> Method:
 
         return searched_by(draw_rows)
     return {"auto": auto, "exact": exact, "local": local_search}[name]
-
-
-def _proposer_of(name: MethodName) -> Proposer | None:
-    """What fuses by descent, if the method does."""
-    if name == "gradient":
-        from fadiff.optimizer.gradient.fused_nests import propose
-
-        return propose
-    return None
 
 
 @dataclass(frozen=True)
@@ -90,5 +81,4 @@ class MapOptions:
             method_of(self.method),
             progress,
             clock,
-            _proposer_of(self.method),
         )

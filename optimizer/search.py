@@ -15,7 +15,6 @@ from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem, Progress
 from fadiff.optimizer.cut.result import BoundKind, SearchResult
 from fadiff.optimizer.cut.settings import MethodName, Settings
-from fadiff.optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
 """Methods that find a lower bound as they search."""
@@ -27,7 +26,6 @@ def optimize(
     settings: Settings | None = None,
     *,
     progress: Progress | None = None,
-    solved: SolvedLayers | None = None,
     **changes: Any,
 ) -> SearchResult:
     """Search the mapping of every layer and the fusion of the graph; the schedule is always legal.
@@ -39,7 +37,6 @@ def optimize(
         target: On what.
         settings: What to search for and how (default: `Settings()`).
         progress: Called with a line of text now and then.
-        solved: Layers that earlier searches solved, opened by the caller; what is new is added.
         changes: Fields of `settings` to change.
 
     Raises:
@@ -51,7 +48,7 @@ def optimize(
     settings = replace(settings or Settings(), **changes)
     if settings.obstacle:
         raise ValueError(settings.obstacle)
-    problem = whole = Problem.of(settings, graph, target, progress, solved)
+    problem = whole = Problem.of(settings, graph, target, progress)
     floor = None
     if settings.method not in PROVING:
         # First, so that the search has what is left of the time budget; it sees nothing of this.

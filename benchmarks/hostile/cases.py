@@ -91,7 +91,7 @@ def hostile_space(rng: Rng, folder: Path) -> Arguments:
     text = yaml.safe_dump(mutated_data(rng, SPACE), sort_keys=False)
     path.write_text(mutated_text(rng, text) if rng.random() < 0.3 else text, encoding="utf-8")
     onnx.save(_MODELS["quantised"], folder / "model.onnx")
-    return ["sweep", str(path), str(folder / "model.onnx"), "--cache", str(folder / "solved.sqlite"), "-q"]
+    return ["sweep", str(path), str(folder / "model.onnx"), "-q"]
 
 
 KINDS: Mapping[str, Make] = {

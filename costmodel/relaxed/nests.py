@@ -8,7 +8,7 @@ Shapes: B points, N layers, L levels, D dimensions (all of DIMS), M memories, 3 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -35,16 +35,12 @@ class RelaxedNests:
         self.macs = self.bounds.prod(dim=-1)
         self.outputs = torch.tensor([float(workload.words("O")) for workload in workloads])
 
-    def __call__(
-        self, factors: Tensor, stays: Tensor, held: Mapping[Operand, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, factors: Tensor, stays: Tensor) -> tuple[Tensor, Tensor]:
         """pJ and cycles [B, N].
 
         Args:
             factors: [B, N, L, D].
             stays: Weights [B, N, M, 3] that add up to one.
-            held: How much an operand [B, N] is handed over in the machine's shared memory: what moves
-                between that and memories further out counts by so much less.
         """
         spread = [torch.ones(factors.shape[:2])]
         for level in range(len(self.machine.levels)):
@@ -56,9 +52,6 @@ class RelaxedNests:
             stops = self.machine.keeping(operand, self.keeps)
             for parent, child in zip(stops, [*stops[1:], len(self.machine.levels)], strict=True):
                 entering, alike, merged = self._entering(operand, parent, child, factors, stays)
-                if held is not None and operand in held and parent < (self.machine.shared or 0):
-                    entering = entering * (1 - held[operand])
-                    alike = alike * (1 - held[operand])
                 once = self.outputs if operand == "O" else torch.zeros(())
                 memory = self.places.index(parent)
                 content = entering / merged

@@ -365,24 +365,6 @@ class TotalsRecord(_Record):
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 
-class ReadingRecord(_Record):
-    """Cost of the same schedule under one set of assumptions."""
-
-    fusion_model: FusionModel
-    latency_model: LatencyModel
-    energy_pj: float
-    latency_cycles: Cycles
-    edp_uj_cycles: float
-    latency_error: str = Field(description="how far the latency model was from RTL cycles")
-
-
-class ReadingsRecord(_Record):
-    """What the schedule costs if it is counted otherwise."""
-
-    rows: tuple[ReadingRecord, ...] = ()
-    obstacle: str | None = Field(None, description="why it is not legal under the other fusion model")
-
-
 class ScheduleDocument(_Record):
     """The whole of schedule.json."""
 
@@ -398,7 +380,6 @@ class ScheduleDocument(_Record):
     tensors: tuple[TensorRecord, ...]
     layers: tuple[LayerRecord, ...]
     fusion: FusionRecord
-    readings: ReadingsRecord = ReadingsRecord()
     search: SearchRecord | None = None
     conversion: ConversionRecord = ConversionRecord()
 

@@ -28,7 +28,7 @@ from fadiff.costmodel.mapping.counting import COUNTING
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, Region, shape_of, whole
 from fadiff.costmodel.schedule.clock import HostCounts, group_counts, host_counts
-from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, Profile, Schedule
+from fadiff.costmodel.schedule.schedule import FusionGroup, Profile, Schedule
 from fadiff.costmodel.target.target import Target
 
 CACHE_LIMIT = 1 << 16
@@ -104,23 +104,17 @@ class NetworkCost:
         return {layer.name: layer for layer in self.layers}
 
 
-def evaluate(
-    schedule: Schedule, *, sliding_window: bool = False, fusion_model: FusionModel | None = None
-) -> NetworkCost:
+def evaluate(schedule: Schedule, *, sliding_window: bool = False) -> NetworkCost:
     """Exact cost of `schedule` under its own profile and fusion model.
 
     Cycles are those of the emitted program where there is one (profile hw, fusion model sound), else of the
     roofline.
 
     `sliding_window` counts input halos as Timeloop does (see fadiff.costmodel.count.nest.layer_traffic).
-    `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
-
-    Raises:
-        ScheduleError: `fusion_model` is sound, and a group has no executable plan.
     """
     layers: dict[str, LayerCost] = {}
     groups = []
-    paper = (fusion_model or schedule.fusion_model) == "paper"
+    paper = schedule.fusion_model == "paper"
     for group in schedule.groups:
         costs = group_cost(
             schedule.graph,

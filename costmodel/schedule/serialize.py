@@ -41,7 +41,6 @@ from fadiff.costmodel.schedule.document import (
 )
 from fadiff.costmodel.schedule.evaluate import NetworkCost
 from fadiff.costmodel.schedule.host_records import operator_of
-from fadiff.costmodel.schedule.readings import readings
 from fadiff.costmodel.schedule.records import LEVELS, Bound, fusion_record, layer_record, totals_record
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 from fadiff.costmodel.target.text_file import FormatError, load_json
@@ -97,7 +96,7 @@ def read_document(path: Path) -> ScheduleDocument:
 
 
 def _without_older_counts(path: Path, content: dict[str, Any]) -> None:
-    """Leave out how versions that knew more latency models counted a schedule otherwise.
+    """Leave out how earlier versions counted a schedule otherwise.
 
     Raises:
         ScheduleFileError: its own latency is by a model that is gone.
@@ -106,10 +105,7 @@ def _without_older_counts(path: Path, content: dict[str, Any]) -> None:
         raise ScheduleFileError(
             f"{path}: latency_model is 'rtl', a model that is gone: compile the model again"
         )
-    counted = content.get("readings")
-    rows = counted.get("rows") if isinstance(counted, dict) else None
-    if isinstance(counted, dict) and isinstance(rows, list):
-        counted["rows"] = [row for row in rows if not (isinstance(row, dict) and "group_latency" in row)]
+    content.pop("readings", None)
 
 
 def _location(loc: tuple[int | str, ...], content: object) -> str:
@@ -160,7 +156,6 @@ def to_document(
             layer_record(layer, schedule, cost.by_name[layer.name], by_core) for layer in graph.layers
         ),
         fusion=fusion_record(schedule),
-        readings=readings(schedule),
         search=search,
         conversion=conversion or ConversionRecord(),
     )

@@ -118,7 +118,6 @@ def render(
             memories=_memories(document, schedule, memory_map),
             groups=view.group_rows(document),
             residents=view.resident_rows(document),
-            readings=view.reading_rows(document),
         )
     )
 

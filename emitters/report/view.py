@@ -8,7 +8,7 @@ from fadiff.converter.ir.graph import HostLayer
 from fadiff.costmodel.group.pooling import obstacle_to_pooling
 from fadiff.costmodel.schedule.document import ExecutionRecord, GroupTileRecord, ScheduleDocument
 from fadiff.costmodel.schedule.serialize import graph_from_document
-from fadiff.emitters.report.text import count, edp, picojoules, si
+from fadiff.emitters.report.text import count, si
 
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",
@@ -80,21 +80,6 @@ def resident_rows(document: ScheduleDocument) -> list[Cells]:
         meanwhile = str(len(per_group)), si(sum(per_group), "B")
         rows.append((tensor, count(sizes[tensor]), writer, readers, *meanwhile))
     return rows
-
-
-def reading_rows(document: ScheduleDocument) -> list[Cells]:
-    """The same schedule, counted otherwise."""
-    return [
-        (
-            row.fusion_model,
-            row.latency_model,
-            picojoules(row.energy_pj),
-            si(row.latency_cycles),
-            edp(row.edp_uj_cycles),
-            row.latency_error,
-        )
-        for row in document.readings.rows
-    ]
 
 
 def host_operators(document: ScheduleDocument) -> list[Cells]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fadiff.design_space import Search
     from fadiff.optimizer.codesign.designs import Designs, Gemminis
     from fadiff.optimizer.codesign.score import Scorer
-    from fadiff.optimizer.layer.solved import SolvedLayers
     from fadiff.search import SearchOptions
 
 Method = Literal["gradient", "local", "sweep", "random", "bayesian"]
@@ -49,7 +48,6 @@ def codesign(
     dims: Mapping[str, int] | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    cache: str | Path | None = None,
     console: Console | None = None,
 ) -> Codesign:
     """Find the hardware of at most `area` mm^2 that runs all models best.
@@ -65,7 +63,6 @@ def codesign(
         dims: Sizes of symbolic dimensions.
         out: Folder for the best design and all that were tried.
         force: Write over files in it.
-        cache: File that keeps solved layers from one search to others.
         console: Where progress goes.
 
     Raises:
@@ -73,7 +70,6 @@ def codesign(
     """
     from fadiff.optimizer.codesign.score import pareto
     from fadiff.optimizer.codesign.search import search
-    from fadiff.optimizer.layer.solved import SolvedLayers
 
     console, space, files = console or Console(verbosity=-1), Path(space), [Path(model) for model in models]
     described = read_space(space)
@@ -85,11 +81,9 @@ def codesign(
     if twice := [file for at, file in enumerate(files) if file.stem in {f.stem for f in files[:at]}]:
         raise InputError(f"{twice[0]}: two models are called {twice[0].stem}: rename one")
     options, reading = named_search(described.search, space, base), ModelOptions(dims=dims or {})
-    store = None if cache is None else Path(cache)
-    with SolvedLayers(store) as solved:
-        scorer = _scorer(console, files, designs, options, reading, seconds, solved)
-        with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
-            search(scorer, method, seed)
+    scorer = _scorer(console, files, designs, options, reading, seconds)
+    with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
+        search(scorer, method, seed)
     if folder is not None:
         write_folder(folder, scorer)
         console.note(f"wrote {folder}")
@@ -140,7 +134,6 @@ def _scorer(
     options: Search,
     reading: ModelOptions,
     seconds: float,
-    solved: SolvedLayers,
 ) -> Scorer[Any]:
     """All models converted; its time begins now."""
     from fadiff.optimizer.codesign.designs import Gemminis, Machines
@@ -156,7 +149,7 @@ def _scorer(
         return MachineScorer(graphs, designs, options, seconds, say=console.update)
     assert isinstance(designs, Gemminis) and not isinstance(options, MapOptions)
     forms = {model.stem: _forms(console, model, designs, reading, options) for model in models}
-    return GemminiScorer(forms, designs, options, seconds, solved=solved, say=console.update)
+    return GemminiScorer(forms, designs, options, seconds, say=console.update)
 
 
 def _forms(

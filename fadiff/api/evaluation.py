@@ -78,7 +78,7 @@ def schedule_from_file(
 def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule:
     """The schedule under a profile, without tensors on chip between groups where that forbids them."""
     from fadiff.costmodel.group.fusion import ScheduleError
-    from fadiff.costmodel.schedule.readings import as_instructions, within_groups
+    from fadiff.costmodel.schedule.reduced import as_instructions, within_groups
 
     if profile != "hw":
         schedule = as_instructions(schedule)

@@ -65,7 +65,6 @@ def sweep(
     cluster: str | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    cache: str | Path | None = None,
     console: Console | None = None,
 ) -> Sweep:
     """Search every model on every design of a space.
@@ -78,7 +77,6 @@ def sweep(
         cluster: Address of a Dask scheduler to run on instead.
         out: CSV file for the rows, as they come; one that is there already is completed.
         force: Begin that file anew.
-        cache: File that keeps solved layers from one search to others.
         console: Where progress goes.
 
     Raises:
@@ -96,7 +94,6 @@ def sweep(
         check_new(table_file, force=True)
     points = [(model, design, key(model, design, search, bound)) for model in files for design in designed]
     columns = list(_row("", designed[0], Result(), search, area))
-    layers = known = 0
     with SweepTable(table_file, columns, force=force) as table:
         left = [point for point in points if point[2] not in table.rows]
         if done := len(points) - len(left):
@@ -108,10 +105,9 @@ def sweep(
                 conversion = convert_with(model, reading, console, element=element, calibrate=calibrate)
             quiet = Console(verbosity=-1)  # (else a note for every design)
             realisers[model, element] = realiser(conversion, model, reading, quiet)
-        store = None if cache is None else Path(cache)
         with console.stage(f"realising host operators on {len(designed)} designs"):
             work = [
-                (_graph(realisers[model, _element(design)], design, search), design, search, store)
+                (_graph(realisers[model, _element(design)], design, search), design, search)
                 for model, design, _ in left
             ]
         with (
@@ -121,7 +117,6 @@ def sweep(
             for count, (index, ended) in enumerate(submit(explore, work), start=1):
                 model, design, point = left[index]
                 result = ended if isinstance(ended, Result) else Result.failed(ended)
-                layers, known = layers + result.layers, known + result.known
                 table.add(point, _row(model.stem, design, result, search, area))
                 console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
         table.sort([point for _, _, point in points])
@@ -129,8 +124,6 @@ def sweep(
             _row(model.stem, design, Result.of_row(table.rows[point]), search, area)
             for model, design, point in points
         ]
-    if known:
-        console.note(f"{known:,} of {layers:,} layers were solved before: {cache} (--no-cache: not used)")
     if out is not None:
         console.note(f"wrote {out}")
     if failed := sum("internal error" in row["problem"] for row in rows):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from fadiff.commands.options import PATH, cache_option, console_options
+from fadiff.commands.options import PATH, console_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 
@@ -60,7 +60,6 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
     help="Folder for the best design (target, header, Scala) and all that were tried (CSV, plot).",
 )
 @click.option("--force", is_flag=True, help="Write over files in DIR.")
-@cache_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 def codesign(
@@ -74,7 +73,6 @@ def codesign(
     dims: tuple[tuple[str, int], ...],
     out: Path | None,
     force: bool,
-    cache: Path | None,
     as_json: bool,
 ) -> None:
     """Find the hardware of at most MM2 that runs all models best: a Gemmini, or a machine of `fadiff map`.
@@ -113,7 +111,6 @@ def codesign(
         dims=bound_dims(dims),
         out=out,
         force=force,
-        cache=cache,
         console=console,
     )
     if as_json:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, cast
 import rich_click as click
 
 from fadiff.commands.options import PATH, console_options, target_option
-from fadiff.console import Columns, Console, numbers
+from fadiff.console import Console, numbers
 
 if TYPE_CHECKING:
-    from fadiff.costmodel.schedule.document import ReadingsRecord
     from fadiff.costmodel.schedule.evaluate import NetworkCost
-    from fadiff.costmodel.schedule.schedule import FusionModel, Profile, Schedule
+    from fadiff.costmodel.schedule.schedule import Profile, Schedule
     from fadiff.costmodel.target.target import Target
 
 
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     help="... and its problem.  Needs --target.",
 )
 @click.option(
-    "--fusion-model",
-    type=click.Choice(["sound", "paper"]),
-    help="Count by the other fusion model, where the schedule is legal there (the table below the layers has "
-    "both).  [default: the schedule's own]",
-)
-@click.option(
     "--sliding-window/--no-sliding-window",
     default=None,
     help="Keep what consecutive input tiles share, as Timeloop does; Gemmini reloads them. "
@@ -59,25 +52,21 @@ def evaluate(
     profile: str | None,
     timeloop_mapping: Path | None,
     timeloop_problem: Path | None,
-    fusion_model: str | None,
     sliding_window: bool | None,
     as_json: bool,
 ) -> None:
     """Exact energy, latency and DRAM bytes of SCHEDULE.json, on its target or another.
 
     A schedule that does not fit the other target is refused with the constraint that breaks (exit code 2).
-    Below the layers the same schedule is counted by the literature's fusion model (paper), too.
 
     \b
     Examples:
       fadiff evaluate build/resnet18/schedule.json
-      fadiff evaluate schedule.json --fusion-model paper --json
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
     from fadiff.api.evaluation import schedule_from_file
     from fadiff.costmodel.schedule.evaluate import evaluate as exact_cost
-    from fadiff.costmodel.schedule.readings import readings, under_fusion_model
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         asked = cast("Profile | None", profile)
@@ -93,20 +82,11 @@ def evaluate(
         )
     if sliding_window is None:
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
-    if fusion_model is not None:
-        decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
     cost = exact_cost(decision, sliding_window=sliding_window)
-    found = None if sliding_window else readings(decision)
     if as_json:
-        summary = _summary(decision, cost)
-        if found:
-            summary["readings"] = [row.model_dump() for row in found.rows]
-            summary["obstacle"] = found.obstacle
-        console.result(json.dumps(summary, indent=2))
+        console.result(json.dumps(_summary(decision, cost), indent=2))
     else:
         _print(console, decision, cost)
-        if found:
-            _print_readings(console, decision, found)
         _print_measured(console, schedule)
 
 
@@ -170,33 +150,3 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost) -> None:
         "(all modelled)\n"
         f"latency by the {schedule.latency} model: {error_against_rtl(schedule.latency, schedule.target)}"
     )
-
-
-def _print_readings(console: Console, schedule: Schedule, found: ReadingsRecord) -> None:
-    """The same schedule, counted otherwise."""
-    rows = (
-        (
-            row.fusion_model,
-            row.latency_model,
-            f"{row.energy_pj * 1e-6:,.1f}",
-            f"{row.latency_cycles:,.0f}",
-            f"{row.edp_uj_cycles:.4e}",
-            row.latency_error,
-        )
-        for row in found.rows
-    )
-    columns: Columns = (
-        "fusion",
-        "latency",
-        *numbers("energy uJ", "cycles", "EDP uJ x cycles"),
-        "latency model",
-    )
-    console.table(columns, rows, title="the same schedule, counted otherwise")
-    if any(group.resident_tensors for group in schedule.groups):
-        console.result("paper: tensors that stay on chip between groups go to DRAM, it knows none")
-    if found.obstacle and schedule.fusion_model == "sound":
-        console.result(
-            f"the rules of paper forbid this schedule ({found.obstacle}); it is counted all the same"
-        )
-    elif found.obstacle:
-        console.result(f"no program does this: not legal under sound fusion ({found.obstacle})")

@@ -17,7 +17,7 @@ COMMANDS = {
 OPTIONS = {
     "Options": ("", "sliding-window"),  # of this command alone
     "Files": (
-        "target out output force data schedule plot html trace json cache no-cache",
+        "target out output force data schedule plot html trace json",
         "timeloop-dialect timeloop-hyphens",
     ),
     "Model": ("dim entry inputs outputs state", "context no-state without"),

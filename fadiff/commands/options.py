@@ -103,26 +103,6 @@ console_options: Callable[[Callable[..., Any]], Callable[..., Any]] = together(
 """-q, -v and --config; passes the Console as first argument."""
 
 
-def cache_option(function: Command) -> Command:
-    """Add --cache and --no-cache: passed as `cache`, a file or None."""
-
-    def choose(context: click.Context, parameter: click.Parameter, given: Path | None) -> Path | None:
-        from fadiff.optimizer.layer.solved import cache_file
-
-        return None if context.params.pop("no_cache") else given or cache_file()
-
-    chosen = click.option(
-        "--cache",
-        metavar="FILE",
-        type=FILE,
-        callback=choose,
-        help="Solved layers are kept here, at most 256 MB.  [default: ~/.cache/fadiff/solved-layers.sqlite]",
-    )(function)
-    return click.option(
-        "--no-cache", is_flag=True, is_eager=True, help="Solve every layer again, and keep nothing."
-    )(chosen)
-
-
 def _load_target(context: click.Context, parameter: click.Parameter, value: str | None) -> Target | None:
     """A TargetError is already one clear line."""
     from fadiff.pipeline import as_target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from fadiff.commands.options import FILE, PATH, cache_option, console_options
+from fadiff.commands.options import FILE, PATH, console_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     help="All results as CSV, row by row as they come; a file that is there already is completed.",
 )
 @click.option("--force", is_flag=True, help="Begin the CSV file anew.")
-@cache_option
 @click.option(
     "--plot", metavar="FILE.svg|html", type=FILE, help="EDP against area, and the front of the best designs."
 )
@@ -47,7 +46,6 @@ def sweep(
     cluster: str | None,
     out: Path | None,
     force: bool,
-    cache: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -81,7 +79,6 @@ def sweep(
         cluster=cluster,
         out=out,
         force=force,
-        cache=cache,
         console=console,
     )
     if plot is not None:

@@ -29,7 +29,6 @@ from fadiff.optimizer.cut.settings import Settings
 from fadiff.optimizer.gradient.choices import Choices
 from fadiff.optimizer.gradient.descent import PENALTIES, SIGMA_START, point_of
 from fadiff.optimizer.gradient.relaxation import Relaxation, Variables
-from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.layer.space import LayerSpace
 
 
@@ -51,16 +50,15 @@ class Codesign:
         graphs: Mapping[str, Mapping[int, Graph]],
         space: Gemminis,
         settings: Settings,
-        solved: SolvedLayers | None = None,
     ) -> None:
-        self.space, self.settings, self.solved = space, settings, solved
+        self.space, self.settings = space, settings
         targets = list(space.by_side().values())
         self.graphs = [forms[targets[0].side] for forms in graphs.values()]
         nodes: list[Node] = []
         edges: list[Edge] = []
         self.networks: list[_Network] = []
         for graph in self.graphs:
-            problem = Problem.of(settings, graph, targets[0], solved=solved)
+            problem = Problem.of(settings, graph, targets[0])
             network, first = problem.network, len(nodes)
             nodes += network.nodes
             edges += [Edge(e.producer + first, e.consumer + first) for e in network.edges]
@@ -101,7 +99,7 @@ class Codesign:
         target = self.space.hardware(design)
         assert target is not None
         for network in self.networks:
-            problem = Problem.of(self.settings, network.problem.graph, target, solved=self.solved)
+            problem = Problem.of(self.settings, network.problem.graph, target)
             known = point_of(network.problem.network, problem.layerwise[0].argmin)
             at = slice(network.first, network.last)
             variables.x[r, at, : len(VARIABLES)] = known.extents[:, : len(VARIABLES)].log()

@@ -16,7 +16,6 @@ from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.codesign.designs import Designs, Gemminis, Hardware, Machines, Sizes
 from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.cut.settings import Settings
-from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.optimizer.search import optimize
 
@@ -170,12 +169,11 @@ class GemminiScorer(Scorer[Target]):
         settings: Settings,
         seconds: float,
         *,
-        solved: SolvedLayers | None = None,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
         super().__init__(space, settings.objective, seconds, clock=clock, say=say)
-        self._gemminis, self.graphs, self.settings, self.solved = space, graphs, settings, solved
+        self._gemminis, self.graphs, self.settings = space, graphs, settings
 
     def costs(self, hardware: Target) -> dict[str, Cost]:
         """By `optimize`."""
@@ -193,7 +191,7 @@ class GemminiScorer(Scorer[Target]):
 
     def _costs(self, hardware: Target, settings: Settings) -> dict[str, Cost]:
         found = {
-            name: optimize(forms[hardware.side], hardware, settings, solved=self.solved).cost
+            name: optimize(forms[hardware.side], hardware, settings).cost
             for name, forms in self.graphs.items()
         }
         return {name: Cost(cost.energy_pj * 1e-6, cost.latency_cycles) for name, cost in found.items()}

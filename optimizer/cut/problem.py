@@ -37,7 +37,6 @@ from fadiff.optimizer.group.tiles import last_output
 from fadiff.optimizer.group.ways import GroupSolver
 from fadiff.optimizer.layer.fronts import Floats, FrontCache, minkowski
 from fadiff.optimizer.layer.hull import Solution, lower_hull
-from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.layer.space import Rules
 
 Progress = Callable[[str], None]
@@ -71,8 +70,6 @@ class Problem:
     """Layers that descent and local moves are for, with whatever may fuse with them (None: all)."""
     relaxation: RelaxationForm = "log"
     """Form of the trainable tiles (method gradient)."""
-    solved: SolvedLayers | None = None
-    """Layers that earlier searches solved."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0
@@ -94,7 +91,6 @@ class Problem:
         graph: Graph,
         target: Target,
         progress: Progress | None = None,
-        solved: SolvedLayers | None = None,
     ) -> Problem:
         """A search of `graph` on `target`; its clock starts now."""
         return cls(
@@ -109,13 +105,12 @@ class Problem:
             progress,
             relaxation=settings.relaxation,
             residency=settings.residency,
-            solved=solved,
         )
 
     @cached_property
     def fronts(self) -> FrontCache:
         """Fronts of single layers, shared by everything in this search."""
-        return FrontCache(self.solved)
+        return FrontCache()
 
     @cached_property
     def groups(self) -> GroupSolver:

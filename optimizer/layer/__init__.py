@@ -2,6 +2,6 @@
 
 `space.py` bounds the space, `enumerate.py` lists it in columns (`canonical.py`: whole mappings of tiles,
 `footprint.py`: what fits, `pricing.py`: what it costs), `fronts.py` keeps the front of each distinct layer,
-`solved.py` what later searches need of it (`undominated.py`: whatever their prices), `floors.py` is what no
-mapping beats, `legalise.py` makes free choices legal, `hull.py` is the geometry of fronts.
+`floors.py` is what no mapping beats, `legalise.py` makes free choices legal, `hull.py` is the geometry of
+fronts.
 """

@@ -9,17 +9,13 @@ from numpy.typing import NDArray
 
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.mapping.mapping import Mapping
-from fadiff.costmodel.schedule.batch import ColumnCosts
-from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.enumerate import enumerate_space
 from fadiff.optimizer.layer.footprint import Footprint
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_points import loop_points
 from fadiff.optimizer.layer.loop_space import LoopSite
 from fadiff.optimizer.layer.pricing import price
-from fadiff.optimizer.layer.solved import SolvedLayers
 from fadiff.optimizer.layer.space import LayerSpace
-from fadiff.optimizer.layer.undominated import best_at_some_prices
 
 Floats = NDArray[np.float64]
 
@@ -40,10 +36,9 @@ NO_FRONT = Front(np.zeros(0), np.zeros(0), ())
 
 
 class FrontCache:
-    """Fronts by space; with `solved` also what earlier searches found."""
+    """Fronts by space."""
 
-    def __init__(self, solved: SolvedLayers | None = None) -> None:
-        self.solved = solved
+    def __init__(self) -> None:
         self._fronts: dict[LayerSpace, Front] = {}
         self._enumerated = 0
 
@@ -71,19 +66,10 @@ class FrontCache:
             if not len(found) or Footprint(space, MappingColumns.of(found.mappings)).fits_scratchpad().all():
                 return found
         self._enumerated += 1
-        return self._solve(space)
-
-    def _solve(self, space: LayerSpace) -> Front:
-        kept = self.solved.find(space) if self.solved else None
-        if kept is not None:
-            return _hull(kept, price(kept))
-        points, costs = _allowed(space)
-        if self.solved and self.solved.keeps:
-            self.solved.add(_worth_keeping(points, costs))
-        return _hull(points, costs)
+        return _hull(space)
 
     def __len__(self) -> int:
-        """Spaces that had to be enumerated, or were once."""
+        """Spaces that had to be enumerated."""
         return self._enumerated
 
 
@@ -116,8 +102,8 @@ def _union(fronts: list[Front]) -> Front:
     return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
 
 
-def _allowed(space: LayerSpace) -> tuple[Points, ColumnCosts]:
-    """All mappings that the space may use, with their costs."""
+def _hull(space: LayerSpace) -> Front:
+    """Of all mappings that the space may use."""
     points = enumerate_space(space)
     costs = price(points)
     fine = space.fills_resident_rows(points.tile["C"], points.tile["k"])
@@ -125,19 +111,8 @@ def _allowed(space: LayerSpace) -> tuple[Points, ColumnCosts]:
     if space.must_finish:
         fine = fine & ~costs.spills
     allowed = np.flatnonzero(fine)
-    return points.select(allowed), costs.select(allowed)
-
-
-def _hull(points: Points, costs: ColumnCosts) -> Front:
-    hull = lower_hull(costs.energy, costs.latency)
+    hull = allowed[lower_hull(costs.energy[allowed], costs.latency[allowed])]
     return Front(costs.energy[hull], costs.latency[hull], tuple(points.mapping(int(i)) for i in hull))
-
-
-def _worth_keeping(points: Points, costs: ColumnCosts) -> Points:
-    """Whatever the prices, under roofline latency; those of `clock` say more than bytes."""
-    if points.space.rules.latency == "roofline":
-        return best_at_some_prices(points)
-    return points.select(np.sort(lower_hull(costs.energy, costs.latency)))
 
 
 def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDArray[np.int64]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fadiff.costmodel.count.nest import LoopNest
-from fadiff.costmodel.count.traffic import Quantities
 from fadiff.costmodel.mapping.columns import MappingColumns
 from fadiff.costmodel.schedule.batch import ColumnCosts, evaluate_columns
 from fadiff.optimizer.layer.canonical import Points
@@ -28,10 +26,3 @@ def price_columns(space: LayerSpace, columns: MappingColumns) -> ColumnCosts:
         network_weights=rules.network_weights,
     )
     return ColumnCosts(costs.energy.ravel(), costs.latency.ravel(), costs.spills.ravel())
-
-
-def quantities(points: Points) -> Quantities:
-    """What every point makes its layer do."""
-    space, rules = points.space, points.space.rules
-    nest = LoopNest(space.shape, points.columns, space.region)
-    return nest.quantities(rules.target, rules.profile, resident=space.placement.weights_are_resident)

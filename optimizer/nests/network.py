@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,21 +24,8 @@ from fadiff.optimizer.nests.local import glance
 
 MOST_TILES = 3
 """Tiles of a group that are searched: those with the lowest bounds."""
-ALONE, PROPOSED, TRIED = 0.5, 0.6, 0.8
-"""Shares of a time budget after which layers alone, proposals of groups, and first tries of them end."""
-Proposer = Callable[
-    [
-        Graph,
-        Machine,
-        Objective,
-        Mapping[Layers, Sequence[FusedGroup]],
-        Mapping[Layers, Layers],
-        int,
-        Callable[[], float],
-    ],
-    list[tuple[Layers, GroupTile]],
-]
-"""Which groups to try first, and at which tiles (optimizer.gradient.fused_nests.propose)."""
+ALONE, TRIED = 0.5, 0.8
+"""Shares of a time budget after which layers alone, and first tries of groups, end."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +123,14 @@ def map_network(
     method: Method = auto,
     progress: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
-    propose: Proposer | None = None,
 ) -> MappedNetwork:
     """The best mapping found of every distinct layer, and the best cut into fused groups; `seconds` of
-    `clock` for all.  Groups are tried as a `propose`r has them, then in the order of their bounds.
+    `clock` for all.  Groups are tried in the order of their bounds.
 
     Raises:
         MachineError: a layer that fits at no tile size.
     """
-    search = _Search(graph, machine, objective, seconds, seed, method, progress, clock, propose)
+    search = _Search(graph, machine, objective, seconds, seed, method, progress, clock)
     if not fusion:
         search.groups.clear()
     search.settle(search.alone.values(), ALONE if search.groups else 1.0)
@@ -165,11 +151,10 @@ class _Search:
         method: Method,
         progress: Callable[[str], None],
         clock: Callable[[], float],
-        propose: Proposer | None,
     ) -> None:
         self.graph, self.machine, self.objective = graph, machine, objective
         self.seconds, self.seed, self.method, self.progress = seconds, seed, method, progress
-        self.clock, self.began, self.propose = clock, clock(), propose
+        self.clock, self.began = clock, clock()
         self.alone = {layer.name: Run(Workload.of(layer)) for layer in graph.tensor_core_layers}
         self.groups = groups_of(graph, machine)
         self.tiles: dict[Layers, list[FusedGroup]] = {}
@@ -256,21 +241,17 @@ class _Search:
         """Of the network with each group at its best tile so far, the rest alone."""
         self.tiles = {layers: [] for layers in known}
         tries: list[tuple[int, float, Layers, FusedGroup, tuple[float, float]]] = []
-        every = {layers: list(fused(self.graph, layers, self.machine)) for layers in known}
-        proposed = self._proposed(every)
         for layers in known:
             members = [alone[name] for name in layers if name in alone]
             energy = unfused.energy - sum(x.energy for x in members)
             rest = energy, float(unfused.cycles - sum(x.cycles for x in members))
             bounds = [
                 (self._with(rest, self._least(option.runs.values())), place, option)
-                for place, option in enumerate(every[layers])
+                for place, option in enumerate(fused(self.graph, layers, self.machine))
             ]
             best_first = sorted(bounds, key=lambda bound: bound[:2])
-            for rank, (bound, _, option) in enumerate(best_first):
-                wanted = proposed.get((layers, option.tile), 0)
-                if wanted or rank < MOST_TILES:
-                    tries.append((-wanted or rank, bound, layers, option, rest))
+            for rank, (bound, _, option) in enumerate(best_first[:MOST_TILES]):
+                tries.append((rank, bound, layers, option, rest))
         tries.sort(key=lambda each: each[:2])
         for at, (_, bound, layers, option, rest) in enumerate(tries):
             if bound >= known[layers] or self.used >= TRIED:
@@ -293,21 +274,6 @@ class _Search:
             if not left or self.used >= 1.0:
                 return found
             self.settle(left, 1.0)
-
-    def _proposed(
-        self, options: Mapping[Layers, Sequence[FusedGroup]]
-    ) -> dict[tuple[Layers, GroupTile], int]:
-        """How far before the others to try what is proposed."""
-        if self.propose is None:
-            return {}
-        began = self.used
-
-        def share() -> float:
-            return (self.used - began) / max(PROPOSED - began, 1e-9)
-
-        self.progress("which layers to fuse")
-        found = self.propose(self.graph, self.machine, self.objective, options, self.groups, self.seed, share)
-        return {proposal: len(found) - place for place, proposal in enumerate(found)}
 
     def _try(self, run: Run) -> bool:
         """Whether a short search finds a mapping, now or earlier."""

@@ -45,7 +45,7 @@ def scheduled(network, fused, tile, size, residents=True):
             groups.append(FusionGroup((name,), None))
         elif name == fused[0]:
             kept = frozenset(n for n in fused if n != "sum") if residents else frozenset()
-            groups.append(FusionGroup(fused, GroupTile(1, *tile), "recompute", kept))
+            groups.append(FusionGroup(fused, GroupTile(1, *tile), kept))
     mappings = {}
     for group in groups:
         plan = plan_group(network, group)

@@ -319,20 +319,14 @@ def test_inspect(fadiff, model):
     assert table.code == 0 and f"{expected:,} MACs" in table.out
 
 
-def test_evaluate_counts_the_same_schedule_otherwise(fadiff, compiled):
-    """Both fusion models side by side, each with the error of its latency."""
+def test_evaluate_counts_what_compile_wrote(fadiff, compiled):
+    """With the error of its latency."""
     schedule = compiled / "schedule.json"
     plain = json.loads(fadiff("evaluate", schedule, "--json").out)
-    rows = {(r["fusion_model"], r["latency_model"]): r for r in plain["readings"]}
-    assert set(rows) == {("sound", "clock"), ("paper", "roofline")}
-    assert rows["sound", "clock"]["latency_cycles"] == plain["latency_cycles"]
-    assert all("% against RTL" in row["latency_error"] for row in plain["readings"])
     written = json.loads(schedule.read_text())
     assert written["totals"]["latency_cycles"] == written["totals"]["clock_cycles"] == plain["latency_cycles"]
-    assert "% against RTL" in written["latency_error"]
-    assert len(written["readings"]["rows"]) == len(rows)
-    page = (compiled / "report.html").read_text()
-    assert page.count("% against RTL") >= 1 + len(rows)
+    assert "% against RTL" in written["latency_error"] and "% against RTL" in plain["latency_error"]
+    assert "% against RTL" in (compiled / "report.html").read_text()
 
 
 def test_cycles_are_fewest_where_they_are_asked_for(fadiff, model, tmp_path):

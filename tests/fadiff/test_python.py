@@ -126,7 +126,7 @@ def test_functions_are_the_commands(fadiff, net: Path, compiled: CompileResult, 
     space = design_space(
         tmp_path, "base: gemmini-small\nvary: {side: [8, 16]}\nsearch: {method: layerwise}\n"
     )
-    assert package.sweep(space, [net]).rows == said("sweep", space, net, "--no-cache")
+    assert package.sweep(space, [net]).rows == said("sweep", space, net)
     compared = package.compare(net, ["layerwise", "gemmini-auto"], target="gemmini-default")
     assert {row["method"] for row in compared.rows} == {"layerwise", "gemmini-auto"}
     best = package.codesign([net], space, 50.0, method="sweep")

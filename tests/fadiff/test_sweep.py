@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -41,21 +40,6 @@ def test_every_design_and_what_it_reaches(fadiff, tmp_path, model, jobs):
     with table.open() as file:
         written = list(csv.DictReader(file))
     assert [float(r["edp_uj_cycles"]) for r in written] == [r["edp_uj_cycles"] for r in rows]
-
-
-def test_layers_are_solved_once(fadiff, tmp_path, model):
-    """For designs that differ in bandwidth, for another sweep, but not with --no-cache; in profile dosa, as
-    what loop units run is priced in no time."""
-    space = SPACE.replace("{method: layerwise}", "{method: layerwise, profile: dosa}")
-    run = ("sweep", design_space(tmp_path, space), model, "--json")
-    first, again, fresh = (fadiff(*run, *more) for more in ((), (), ("--no-cache",)))
-    assert first.out == again.out == fresh.out
-    found = [
-        re.search(r"([\d,]+) of ([\d,]+) layers were solved before", ended.err) for ended in (first, again)
-    ]
-    some, all_ = ([int(number.replace(",", "")) for number in line.groups()] for line in found)
-    assert some[0] == some[1] / 2 and all_[0] == all_[1] == some[1]
-    assert "solved before" not in fresh.err
 
 
 def test_a_design_that_cannot_exist_is_a_row_with_its_reason(fadiff, tmp_path, model):

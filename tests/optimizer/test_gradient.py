@@ -188,7 +188,7 @@ def test_joint_search_beats_mapping_first_in_a_residual_block():
         rest = [FusionGroup((name,)) for name in ("a", "b", "sum", "c") if name not in layers]
         for p, q, stay in itertools.product(extents(16, "ragged"), extents(16, "ragged"), (True, False)):
             resident = frozenset(layers) - {"sum"} if stay else frozenset()
-            groups = [*rest, FusionGroup(layers, GroupTile(1, p, q), "recompute", resident)]
+            groups = [*rest, FusionGroup(layers, GroupTile(1, p, q), resident)]
             groups.sort(key=lambda group: ("a", "b", "sum", "c").index(group.layers[-1]))
             try:
                 schedule = Schedule(graph, small, mappings, tuple(groups))

@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from fadiff.converter.ir.loops import DIMS
-from fadiff.costmodel.nests.count import Nests
 from fadiff.costmodel.nests.machine import OPERANDS, FanOut, Machine, MachineError, Memory
 from fadiff.optimizer.nests.fusion import fused, groups_of, least
 from fadiff.optimizer.nests.network import map_network
-from fadiff.optimizer.nests.space import Space, keeps_of
 from tests.optimizer.graphs import Net, residual, separable
 
 ALL = frozenset(OPERANDS)
@@ -72,55 +68,3 @@ def test_machines_without_a_shared_memory_fuse_nothing():
     cut = replace(dram, limits=replace(dram.limits, exact={"P": 2}))
     with pytest.raises(MachineError, match="fixed factors of DRAM cut"):
         Machine("cut", (cut, buffer), 1.0).holding(frozenset("I"), frozenset("I"), 0)
-
-
-def test_relaxed_costs_of_fused_layers_are_those_of_their_runs():
-    """Two products of points, in two tiles of rows: weights come twice, what is handed over stays on chip."""
-    torch = pytest.importorskip("torch")
-    from fadiff.optimizer.gradient.fused_nests import FusedNests
-
-    net, two = Net(8, 2), machine(1000)
-    graph = net.build(net.conv("b", net.conv("a", net.x, 4, 1), 2, 1))
-    groups = groups_of(graph, two)
-    options = {layers: list(fused(graph, layers, two)) for layers in groups}
-    relaxed = FusedNests(graph, two, "edp", options, groups)
-    [option] = [option for option in options["a", "b"] if option.tile.P == 4]
-    factors, stays = torch.ones(1, 2, 2, len(DIMS)), torch.zeros(1, 2, 2, len(OPERANDS))
-    exact = []
-    for name, run in option.runs.items():
-        own, kind = run.on(two), relaxed.kind[name]
-        space = Space(own, run.workload, keeps_of(own)[0])
-        rows = space.random(1, np.random.default_rng(3))
-        active = [DIMS.index(dim) for dim in run.workload.active]
-        factors[0, kind][:, active] = torch.from_numpy(rows.factors[0]).float()
-        for memory, order in enumerate(rows.orders[0]):
-            loops = [at for at in order if rows.factors[0, memory, at] > 1]
-            moves = [run.workload.steps[o].any(axis=0)[loops[0]] if loops else o != "W" for o in OPERANDS]
-            stays[0, kind, memory] = torch.tensor([float(not moved) for moved in moves])
-        factors[0, kind, 0, DIMS.index("P")] *= run.times
-        nests = Nests(own, run.workload, rows)
-        exact.append((run.times * nests.energy[0], run.times * nests.cycles[0]))
-    energy, cycles = relaxed.costs(factors, stays, torch.ones(1, 1))
-    kinds = [relaxed.kind["a"], relaxed.kind["b"]]
-    assert energy[0, kinds].tolist() == pytest.approx([pj for pj, _ in exact], rel=1e-5)
-    assert cycles[0, kinds].tolist() == pytest.approx([n for _, n in exact], abs=2)
-    assert relaxed.unlike(factors, torch.ones(1, 1)).item() == 0
-    factors[0, kinds[0], 0, DIMS.index("P")] *= 2
-    assert relaxed.unlike(factors, torch.ones(1, 1)).item() == pytest.approx(np.log(2) ** 2)
-    assert relaxed.unlike(factors, torch.zeros(1, 1)).item() == 0
-
-
-def test_descent_proposes_the_group_and_tile_that_are_best():
-    pytest.importorskip("torch")
-    from fadiff.optimizer.gradient.fused_nests import propose
-
-    graph = separable(8, 4, 1)
-    best = map_network(graph, machine(2000), "energy").best.groups
-    asked = []
-
-    def proposed(*arguments):
-        asked.extend(propose(*arguments))
-        return asked
-
-    assert map_network(graph, machine(2000), "energy", propose=proposed).best.groups == best
-    assert asked[0] in best.items()

@@ -166,9 +166,7 @@ class Everything:
             return  # an add cannot lead a group
         tiles = [None] if size is None else every_tile(self.graph, layers, self.target.side)
         for tile, kept in product(tiles, subsets(members) if len(layers) > 1 else [()]):
-            group = FusionGroup(
-                layers, tile, "recompute", frozenset(kept), resident_tensors=groups[at].resident_tensors
-            )
+            group = FusionGroup(layers, tile, frozenset(kept), resident_tensors=groups[at].resident_tensors)
             if not can_run(self.graph, group):
                 continue
             costs = []

@@ -59,7 +59,7 @@ def small_schedule(target: Target | None = None) -> Schedule:
     tile = wide.replace({"P": 4})
     fourth_mapping = Mapping(tile, tile, block, **spatial, order_l3=order)
     groups = (
-        FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), "recompute", frozenset({"l1"})),
+        FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), frozenset({"l1"})),
         *singleton_groups(graph)[2:],
     )
     mappings = {"l0": fused, "l1": fused, "l2": third_mapping, "l3": fourth_mapping}

@@ -106,7 +106,7 @@ def test_accepted_schedules_are_emitted(seed: int) -> None:
     net, graph, (n, p, q, _) = random_chain(rng)
     tile = GroupTile(n, rng.randint(1, p), rng.randint(1, q))
     resident = frozenset(name for name in net.names if rng.random() < 0.6)
-    group = FusionGroup(tuple(net.names), tile, "recompute", resident)
+    group = FusionGroup(tuple(net.names), tile, resident)
     groups = (group,) if len(net.names) > 1 or resident else singleton_groups(graph)
     plan = plan_group(graph, group)
     legal = None
@@ -149,7 +149,7 @@ def test_each_rule_refuses_what_the_emitter_cannot_address() -> None:
     split = replace(base, tile_l1=base.tile_l1.replace({"K": 6}))
     with pytest.raises(ScheduleError, match="accumulator tile K=6 splits an array block of 4"):
         Schedule(graph, TINY, {"l0": split}, singleton_groups(graph))
-    kept = FusionGroup(("l0",), None, "recompute", frozenset({"l0"}))
+    kept = FusionGroup(("l0",), None, frozenset({"l0"}))
     emitted(Schedule(graph, TINY, {"l0": base}, (kept,)))
     uneven = replace(base, tile_l2=base.tile_l2.replace({"K": 7}))
     emitted(Schedule(graph, TINY, {"l0": uneven}, singleton_groups(graph)))

@@ -55,7 +55,7 @@ def random_group(rng: random.Random) -> Case | None:
     graph = net.builder.build((x,))
     tile = GroupTile(*(rng.randint(1, extent) for extent in shape[:3]))
     resident = frozenset(layer.name for layer in graph.tensor_core_layers if rng.random() < 0.5)
-    group = FusionGroup(tuple(net.names), tile, "recompute", resident)
+    group = FusionGroup(tuple(net.names), tile, resident)
     try:
         plan = plan_group(graph, group)
         mappings = {}
@@ -109,7 +109,7 @@ def chain(shape: Shape, *layers: tuple[int, int], pool: tuple[int, int] | None =
 
 
 def grouped(graph: Graph, tile: GroupTile, resident: tuple[str, ...], **tiles: dict[str, int]) -> Schedule:
-    group = FusionGroup(tuple(layer.name for layer in graph.layers), tile, "recompute", frozenset(resident))
+    group = FusionGroup(tuple(layer.name for layer in graph.layers), tile, frozenset(resident))
     order: Order = (*(d for d in STREAM_ORDER if d != "K"), "K")
     plan = plan_group(graph, group)
     mappings = {}
