@@ -12,7 +12,7 @@ from fadiff.pipeline import as_target
 
 if TYPE_CHECKING:
     from fadiff.costmodel.schedule.evaluate import NetworkCost
-    from fadiff.costmodel.schedule.schedule import FusionModel, Profile, Schedule
+    from fadiff.costmodel.schedule.schedule import Profile, Schedule
     from fadiff.costmodel.target.target import Target
 
 
@@ -22,7 +22,6 @@ def evaluate(
     sliding_window: bool = False,
     target: str | Path | Target | None = None,
     profile: Profile | None = None,
-    fusion_model: FusionModel | None = None,
     console: Console | None = None,
 ) -> NetworkCost:
     """Energy, latency and DRAM bytes of a schedule.json or a Schedule, layer by layer.
@@ -32,7 +31,6 @@ def evaluate(
         sliding_window: Keep what consecutive input tiles share, as Timeloop does.
         target: Other hardware.
         profile: Other counting.
-        fusion_model: Count by this fusion model, whether or not the schedule is legal there.
         console: Where warnings go.
 
     Raises:
@@ -51,7 +49,7 @@ def evaluate(
             target=schedule.target if target is None else as_target(target),
             profile=profile or schedule.profile,
         )
-    return exact_cost(schedule, sliding_window=sliding_window, fusion_model=fusion_model)
+    return exact_cost(schedule, sliding_window=sliding_window)
 
 
 def schedule_from_file(

@@ -200,7 +200,7 @@ class GemminiScorer(Scorer[Target]):
         """Tiles, orders and fusion of all networks, and sizes of a Gemmini."""
         from fadiff.optimizer.codesign.gemmini_descent import Codesign
 
-        return Codesign(self.graphs, self._gemminis, self.settings, self.solved)
+        return Codesign(self.graphs, self._gemminis, self.settings)
 
 
 class MachineScorer(Scorer[Machine]):
