@@ -14,7 +14,6 @@ from fadiff.optimizer import SearchResult, Settings, optimize
 from fadiff.optimizer.dram_limit import automatic_bytes, within
 from fadiff.optimizer.finish.pipelines import with_pipelines
 from fadiff.optimizer.finish.side_by_side import with_side_by_side
-from fadiff.optimizer.finish.whole_groups import taken_apart
 from fadiff.optimizer.search import PROVING
 
 if TYPE_CHECKING:
@@ -85,8 +84,7 @@ def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[Se
 
 def _overlapped(found: SearchResult, limit: int | None) -> SearchResult:
     """The schedule with core and Gemmini at work at the same time where that pays, within `limit` bytes."""
-    schedule = taken_apart(found.schedule) if found.settings.residency else found.schedule
-    schedule = with_pipelines(schedule, found.settings, limit)
+    schedule = with_pipelines(found.schedule, found.settings, limit)
     schedule = with_side_by_side(schedule, found.settings.objective)
     overlaps = any(group.pipelined or group.side_by_side for group in schedule.groups)
     bound = "sequential" if overlaps else found.bound

@@ -160,7 +160,7 @@ class Certificate:
         problem = self.problem
         placed = problem.placed(partition)
         try:
-            cost = problem.cost(problem.schedule(placed))
+            cost = problem.cost(problem.schedule_of(placed))
         except ScheduleError:
             # Its mappings were for tensors on chip that had no place, and there was no time for others.
             return False

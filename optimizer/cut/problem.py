@@ -286,7 +286,10 @@ class Problem:
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""
-        partition = self.placed(partition)
+        return self.schedule_of(self.placed(partition))
+
+    def schedule_of(self, partition: Partition) -> Schedule:
+        """The same of a partition that is `placed`."""
         mappings = {name: m for way in partition for name, m in way.mappings().items()}
         groups = tuple(way.group for way in partition)
         schedule = Schedule(

@@ -1,7 +1,6 @@
 """What changes a schedule after the search: core and Gemmini at work at the same time.  Nothing is mapped
 again but what goes through a pipeline.
 
-`whole_groups.py` takes groups of one tile apart, at no cost, for simpler programs and more ways to overlap.
 `pipelines.py` runs neighbouring groups in a pipeline, `side_by_side.py` operators of the core beside layers
 on the array.
 """

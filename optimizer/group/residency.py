@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fadiff.converter.ir.graph import Graph
-from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.resident_tensors import (
     obstacle_to_staying,
     resident_tensors,
@@ -78,9 +78,16 @@ def with_places(graph: Graph, groups: tuple[FusionGroup, ...], target: Target) -
     tensor without which the others fit goes, else the largest.
     """
 
+    plans = dict[FusionGroup, dict[str, Member]]()
+
+    def plan(group: FusionGroup) -> dict[str, Member]:
+        if group not in plans:
+            plans[group] = plan_group(graph, group)
+        return plans[group]
+
     def fits(candidate: tuple[FusionGroup, ...]) -> bool:
         try:
-            plan_tile_buffer(graph, candidate, [plan_group(graph, group) for group in candidate], target)
+            plan_tile_buffer(graph, candidate, list(map(plan, candidate)), target)
         except ScheduleError:
             return False
         return True

@@ -43,17 +43,23 @@ def all_tiles(
 
 def halved_tiles(graph: Graph, layers: tuple[str, ...]) -> Iterator[GroupTile]:
     """Tiles of programs: full lines of about 1, 1/2, 1/4, ... of the height, and where a max pool is a member
-    of the width, too, by images and groups.  Every tile costs fences, of which narrow ones have many."""
+    of the width, too, by images and groups.  Every tile costs fences, of which narrow ones have many.
+
+    One tile of everything has a convolution with its max pool only: other layers do as much one after the
+    other, with tensors on chip in between.
+    """
     size = last_output(graph, layers)
     if size is None:
         return
     n, p, q = size
     pools = any(graph.by_name[name].op == "max_pool" for name in layers)
+    is_one = pools and len(layers) == 2
     for some in groups_per_tile(graph, layers):
         for batch in dict.fromkeys((1, n)):
             for width in shares(q) if pools else [q]:
                 for height in shares(p):
-                    yield GroupTile(batch, height, width, some)
+                    if is_one or some or (batch, height, width) != size:
+                        yield GroupTile(batch, height, width, some)
 
 
 def shares(extent: int) -> list[int]:

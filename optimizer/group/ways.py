@@ -19,14 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
-from fadiff.costmodel.count.row_layout import weight_rows
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.loop_setting import PLACES, PinnedWeights
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.mapping import LOOPS
-from fadiff.costmodel.mapping.shape import Region, extents, shape_of
+from fadiff.costmodel.mapping.shape import Region, extents
 from fadiff.costmodel.schedule.evaluate import group_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
@@ -66,7 +65,7 @@ class _Path:
     plan: dict[str, Member]
     members: tuple[_Member, ...]
     sizes: dict[str, int]
-    """Rows (profile dosa: bytes) of the weights that may stay, by member."""
+    """Bytes (profile dosa) of the weights that may stay, by member."""
     live: dict[str, int]
     """Scratchpad bytes (profile hw: none) of fused tensors while each member runs."""
     reserved: int
@@ -111,6 +110,8 @@ class GroupSolver:
         Raises:
             ScheduleError: not even the smallest tile fits, though nothing else is on chip.
         """
+        if self.rules.counting.has_tile_buffer:
+            surroundings = surroundings._replace(reserved=0)  # takes no room from a layer alone
         found = self._alone.get((name, surroundings))
         if found is None:
             found = self._alone[name, surroundings] = self._solve_alone(name, surroundings)
@@ -333,7 +334,7 @@ class GroupSolver:
             return None
         members = self._members(run, plan)
         able = members if self.rules.keep_weights else ()
-        sizes = {m.name: self.resident_size(m.layer, plan[m.name].computed) for m in able}
+        sizes = {m.name: self._resident_bytes(m.layer, plan[m.name].computed) for m in able}
         return _Path(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
@@ -424,14 +425,10 @@ class GroupSolver:
                 return EMPTY
         return summed(open_way.group, fronts, open_way.host)
 
-    def resident_size(self, layer: TensorCoreLayer, region: Region) -> int:
-        """Scratchpad rows (dosa: bytes) of the weights that stay while a layer computes `region`."""
-        d = layer.dims.replace({"G": max(extents(region.G)), "K": max(extents(region.K))})
-        if not self.rules.counting.in_rows:
-            return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
-        space = LayerSpace.alone(shape_of(layer), self.rules)
-        blocks = tuple(space.block(extent) for extent in d)
-        return int(weight_rows(tuple(d), blocks, blocks, transposed=space.shape.has_transposed_weights))
+    def _resident_bytes(self, layer: TensorCoreLayer, region: Region) -> int:
+        """Scratchpad bytes (profile dosa) of the weights that stay while a layer computes `region`."""
+        d, groups, channels = layer.dims, max(extents(region.G)), max(extents(region.K))
+        return self.rules.target.element_bytes * groups * channels * d.C * d.R * d.S
 
     def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
         """Tile-buffer bytes of a group's own fused tensors."""

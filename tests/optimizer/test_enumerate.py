@@ -21,7 +21,7 @@ from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
 from fadiff.optimizer.layer.enumerate import _pixels
 from fadiff.optimizer.layer.floors import _least_row_commands, ideal_cost
-from fadiff.optimizer.layer.fronts import FrontCache
+from fadiff.optimizer.layer.fronts import FrontCache, _hull
 from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 CASES = {
@@ -218,7 +218,7 @@ def test_fronts_beside_reserved_space_are_enumerated_only_where_they_differ(prof
         alone = LayerSpace(shape, whole(shape.dims), rules, lanes=int(shape.is_depthwise))
         for reserved in range(alone.scratchpad_limit + 1):
             space = replace(alone, reserved=reserved)
-            front, fresh = cache.front(space), FrontCache()._solve(space)
+            front, fresh = cache.front(space), _hull(space)
             assert front.energy.tolist() == fresh.energy.tolist()
             assert front.latency.tolist() == fresh.latency.tolist()
             differ += front is not cache.front(alone)

@@ -17,7 +17,6 @@ from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer import Settings, optimize
 from fadiff.optimizer.cut.partition import Objective, value
 from fadiff.optimizer.finish.pipelines import LEAST_GAIN, with_pipelines
-from fadiff.optimizer.finish.whole_groups import taken_apart
 from fadiff.search import SearchOptions, decide
 from tests.emitters.gemmini.executed import Case, check
 
@@ -32,8 +31,7 @@ def graph_of(program: str, tmp_path: Path) -> Graph:
 
 def issued(program: str, tmp_path: Path, objective: Objective = "edp") -> Schedule:
     """As it is before groups are pipelined."""
-    found = optimize(graph_of(program, tmp_path), TARGET, method="exact", objective=objective)
-    return taken_apart(found.schedule)
+    return optimize(graph_of(program, tmp_path), TARGET, method="exact", objective=objective).schedule
 
 
 def pipelined(schedule: Schedule) -> list[FusionGroup]:

@@ -21,7 +21,6 @@ from fadiff.optimizer import optimize
 from fadiff.optimizer.cut.partition import Objective, value
 from fadiff.optimizer.finish.pipelines import LEAST_GAIN
 from fadiff.optimizer.finish.side_by_side import with_side_by_side
-from fadiff.optimizer.finish.whole_groups import taken_apart
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net, Shape
 
@@ -42,8 +41,7 @@ def branches(tables: int = 0, *, chained: bool = False) -> Graph:
 
 def issued(graph: Graph, objective: Objective = "edp") -> Schedule:
     """As it is before layers run side by side."""
-    found = optimize(graph, TARGET, method="exact", objective=objective)
-    return taken_apart(found.schedule)
+    return optimize(graph, TARGET, method="exact", objective=objective).schedule
 
 
 def together(schedule: Schedule) -> list[FusionGroup]:

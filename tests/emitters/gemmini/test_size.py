@@ -9,14 +9,12 @@ from fadiff.costmodel.mapping.mapping import CALLS
 from fadiff.costmodel.target.target import load_target
 from fadiff.emitters.gemmini import emit
 from fadiff.optimizer import optimize
-from fadiff.optimizer.finish.whole_groups import taken_apart
 from fadiff.samples.graphs import graph_of
 
 
 def test_resnet18_at_224_pixels_in_1000_lines(tmp_path: Path) -> None:
     """On the target where the network takes the most lines."""
-    found = optimize(graph_of("resnet18"), load_target("gemmini-large"), method="exact").schedule
-    schedule = taken_apart(found)
+    schedule = optimize(graph_of("resnet18"), load_target("gemmini-large"), method="exact").schedule
     code = (emit(schedule, model_name="resnet18", out_dir=tmp_path) / "resnet18.c").read_text()
     assert len(code.splitlines()) <= 1000
     assert len(code) <= 45_000
