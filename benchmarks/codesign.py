@@ -1,11 +1,11 @@
-"""Co-design by descent against what it has to beat: sweep, random and Bayesian search with exact schedules.
+"""Co-design against what it has to beat: sweep, random and Bayesian search with exact schedules.
 
 Every method gets equal processor seconds (the machine may be busy with other things), the same designs, the
-same exact search of every network on what it looks at.  `local` is
-`gradient` without descent: what of its gain the gradients make.  EDP is the geometric mean over the networks.
+same exact search of every network on what it looks at.  EDP is the geometric mean over the networks.
 
-`--machine eyeriss-like` does the same with a machine that is no Gemmini: entries and fan-outs half and
-double, `--each` seconds of search (layers alone, by local search) for each network on each design.
+`--machine eyeriss-like` does the same with a machine that is no Gemmini, also by `gradient` (`local` is
+that without descent): entries and fan-outs half and double, `--each` seconds of search (layers alone, by
+local search) for each network on each design.
 
 Last line per method: the median of the seeds over the best median of sweep, random and bayesian.
 """
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     parser = command("codesign", __doc__)
     parser.add_argument("--models", type=listed, default="resnet18,mobilenetv2,bert-block")
     parser.add_argument("--machine", help="of fadiff map, instead of Gemmini")
-    parser.add_argument("--methods", type=listed, default=",".join(SEARCHES))
+    parser.add_argument("--methods", type=listed, help="default: all that choose such hardware")
     parser.add_argument("--area", type=float, default=2.0, help="mm^2")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each run")
     parser.add_argument("--each", type=float, default=1.0, help="of those, for each network on a machine")
@@ -65,7 +65,9 @@ def main(arguments: list[str]) -> int:
     add_profile(parser, "hw")
     add_out(parser)
     options = parser.parse_args(arguments)
-    check_known(options.methods, SEARCHES, "method")
+    able = [name for name in SEARCHES if options.machine or name != "gradient"]
+    options.methods = options.methods or able
+    check_known(options.methods, able, "method")
     check_known(options.models, SAMPLES, "model")
     named = {name: _graph(name) for name in options.models}
     designs: Gemminis | Machines

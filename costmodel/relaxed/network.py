@@ -29,7 +29,7 @@ from fadiff.costmodel.mapping.tiling import Window, fetched_rows
 from fadiff.costmodel.relaxed.fetch_gradient import LoopOrders
 from fadiff.costmodel.relaxed.groups import Companions, GroupShape, LiveTensors
 from fadiff.costmodel.relaxed.regions import GroupGrid
-from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
+from fadiff.costmodel.schedule.schedule import FusionModel, Profile
 from fadiff.costmodel.target.target import Target
 
 GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -64,7 +64,6 @@ class NetworkConstants:
         orders: Sequence[NestOrder] = ORDERS,
         *,
         fusion_model: FusionModel = "sound",
-        latency: LatencyModel | None = None,
         network_weights: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -103,7 +102,7 @@ class NetworkConstants:
                 dtype,
             )
         self._set_orders(orders)
-        self.latency = latency or self.counting.latency_model(paper=self.paper)
+        self.latency = self.counting.latency_model(paper=self.paper)
         self.network_weights = network_weights
         self.clock = ClockConstants(shapes, self.loops[:, 16:24] % 8, target, dtype)
 

@@ -63,7 +63,7 @@ def _buffer(terms: Terms) -> Tensor:
     group = own + m.companions.sum(terms.strength, own)
     # Every tensor answers for its share, so that a group counts once.
     share = own / group.clamp(min=1e-9)
-    room = torch.as_tensor(m.target.tile_buffer_bytes).clamp(min=1)
+    room = max(m.target.tile_buffer_bytes, 1)
     return (_over((group / room).clamp(min=1e-9)) * share).sum(dim=-1)
 
 

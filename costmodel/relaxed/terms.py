@@ -261,8 +261,7 @@ class Terms:
         smooth = torch.maximum(tiles, pixels / m.target.side)
         with torch.no_grad():
             (p, p_t), (q, q_t) = self.pieces(P), self.pieces(Q)
-            side = torch.as_tensor(m.target.side).reshape(-1, 1, 1, 1)
-            p, p_t = p.unsqueeze(-1) / side, p_t.unsqueeze(-1)
+            p, p_t = p.unsqueeze(-1) / m.target.side, p_t.unsqueeze(-1)
             fills = torch.zeros_like(pixels)
             for n, n_t in zip(*(x.unbind(-1) for x in self._images()), strict=True):
                 # In place: these are the largest tensors of a step.

@@ -11,7 +11,6 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,15 +37,12 @@ class CapacityCurve(Record):
     offset: tuple[float, ...]
     output: tuple[float, ...]
 
-    def __call__(self, capacity_kb: Any) -> Any:
-        """Picojoules per access at a capacity in KB: a number, or a tensor of them."""
-        functions: Any = math
-        if not isinstance(capacity_kb, int | float):
-            import torch as functions
-        x = (functions.log(capacity_kb) - self.center) / self.scale
+    def __call__(self, capacity_kb: float) -> float:
+        """Picojoules per access at a capacity in KB."""
+        x = (math.log(capacity_kb) - self.center) / self.scale
         hidden = zip(self.weight, self.offset, self.output, strict=True)
-        terms = sum(o * functions.tanh(w * x + b) for w, b, o in hidden)
-        return functions.exp(self.bias + self.slope * x + terms)
+        terms = sum(o * math.tanh(w * x + b) for w, b, o in hidden)
+        return math.exp(self.bias + self.slope * x + terms)
 
 
 class Epa(Record):

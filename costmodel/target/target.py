@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -18,7 +18,7 @@ from fadiff.converter.errors import BadInput
 from fadiff.converter.names import did_you_mean
 from fadiff.costmodel.target.core import Core
 from fadiff.costmodel.target.engines import Engines
-from fadiff.costmodel.target.epa import Epa, EpaError, fit_table
+from fadiff.costmodel.target.epa import CapacityCurve, Epa, EpaError, fit_table
 from fadiff.costmodel.target.record import Record, without_former
 from fadiff.costmodel.target.text_file import FormatError, load_yaml
 from fadiff.costmodel.target.validation import one_line
@@ -62,51 +62,7 @@ _DOSA_PJ = {
 """Energy of one access by capacity in KB (of the accumulator: of one column): at 0 KB, and more for each."""
 
 
-class Prices:
-    """Prices that follow from sizes: of one Gemmini, or of many at once (optimizer.codesign.hardware)."""
-
-    if TYPE_CHECKING:  # not here: pydantic would take them for fields
-        side: Any
-        scratchpad_bytes: Any
-        accumulator_bytes: Any
-        tile_buffer_bytes: Any
-        epa: Epa | None
-        energy: Energy
-        bandwidth: Bandwidth
-
-    @property
-    def accumulator_word_pj(self) -> float:
-        """Energy per accumulator word, read or written."""
-        column_kb = self.accumulator_bytes / 1024 / self.side
-        return self._access_pj("accumulator", column_kb, self.energy.accumulator_word)
-
-    @property
-    def scratchpad_byte_pj(self) -> float:
-        """Energy per scratchpad byte, read or written."""
-        return self._access_pj("scratchpad", self.scratchpad_bytes / 1024, self.energy.scratchpad_byte)
-
-    @property
-    def tile_buffer_byte_pj(self) -> float:
-        """Energy per tile-buffer byte, read or written."""
-        return self._access_pj("tile_buffer", self.tile_buffer_bytes / 1024, self.energy.tile_buffer_byte)
-
-    def _access_pj(self, memory: str, kb: Any, given: float | None) -> float:
-        """As the target says; else by capacity, from its fitted table or DOSA's lines."""
-        if given is not None:
-            return given
-        fitted = getattr(self.epa, memory, None)
-        at_0, per_kb = _DOSA_PJ[memory]
-        price: float = fitted(kb) if fitted else at_0 + per_kb * kb
-        return price
-
-    @property
-    def scratchpad_bytes_per_cycle(self) -> float:
-        """Scratchpad bandwidth, reads and writes together."""
-        default = 2.0 * self.side
-        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
-
-
-class Target(Record, Prices):
+class Target(Record):
     """A Gemmini instance.
 
     Units: bytes unless the name says rows.  A scratchpad row holds `side` elements of
@@ -171,6 +127,36 @@ class Target(Record, Prices):
         if self.core.vector is not None and self.element_type != "int8":
             raise ValueError("core.vector is for element_type int8: leave it out for float32")
         return self
+
+    @property
+    def accumulator_word_pj(self) -> float:
+        """Energy per accumulator word, read or written."""
+        column_kb = self.accumulator_bytes / 1024 / self.side
+        return self._access_pj("accumulator", column_kb, self.energy.accumulator_word)
+
+    @property
+    def scratchpad_byte_pj(self) -> float:
+        """Energy per scratchpad byte, read or written."""
+        return self._access_pj("scratchpad", self.scratchpad_bytes / 1024, self.energy.scratchpad_byte)
+
+    @property
+    def tile_buffer_byte_pj(self) -> float:
+        """Energy per tile-buffer byte, read or written."""
+        return self._access_pj("tile_buffer", self.tile_buffer_bytes / 1024, self.energy.tile_buffer_byte)
+
+    def _access_pj(self, memory: str, kb: float, given: float | None) -> float:
+        """As the target says; else by capacity, from its fitted table or DOSA's lines."""
+        if given is not None:
+            return given
+        fitted: CapacityCurve | None = getattr(self.epa, memory, None)
+        at_0, per_kb = _DOSA_PJ[memory]
+        return fitted(kb) if fitted else at_0 + per_kb * kb
+
+    @property
+    def scratchpad_bytes_per_cycle(self) -> float:
+        """Scratchpad bandwidth, reads and writes together."""
+        default = 2.0 * self.side
+        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
 
     def changed(self, name: str, changes: Mapping[str, Any]) -> Target:
         """The target under another name with other values, by field (`bandwidth.dram_bytes`).

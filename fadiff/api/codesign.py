@@ -43,7 +43,7 @@ def codesign(
     area: float,
     *,
     seconds: float = 60.0,
-    method: Method = "gradient",
+    method: Method | None = None,
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
     out: str | Path | None = None,
@@ -58,7 +58,7 @@ def codesign(
             have (`fadiff.design_space`).
         area: Most square millimetres.
         seconds: How long to search.
-        method: How designs to try are chosen.
+        method: How designs to try are chosen; None: of Gemminis `local`, of other machines `gradient`.
         seed: Seed of what the method draws.
         dims: Sizes of symbolic dimensions.
         out: Folder for the best design and all that were tried.
@@ -82,6 +82,9 @@ def codesign(
         raise InputError(f"{twice[0]}: two models are called {twice[0].stem}: rename one")
     options, reading = named_search(described.search, space, base), ModelOptions(dims=dims or {})
     scorer = _scorer(console, files, designs, options, reading, seconds)
+    method = method or ("gradient" if isinstance(base, Machine) else "local")
+    if method == "gradient" and not isinstance(base, Machine):
+        raise InputError("--method gradient chooses machines of fadiff map; of Gemminis local finds the same")
     with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
         search(scorer, method, seed)
     if folder is not None:

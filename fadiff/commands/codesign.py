@@ -46,9 +46,7 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
 @click.option(
     "--method",
     type=click.Choice(METHODS),
-    default="gradient",
-    show_default=True,
-    help="How designs to try are chosen.",
+    help="How designs to try are chosen.  [default: local; gradient for machines of fadiff map]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option

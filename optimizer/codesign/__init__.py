@@ -1,7 +1,6 @@
 """Hardware and schedules together: which Gemmini, or other machine, of a given area runs some networks best.
 
 `area.py` says how large a design is, `designs.py` which there are, `score.py` what one costs when the
-networks are searched on it, `search.py` how designs are found; `descent.py` is the relaxed side: sizes as
-trainable tensors beside tiles, orders and fusion of all networks (`gemmini_descent.py` with `hardware.py`,
-`machine_descent.py`).
+networks are searched on it, `search.py` how designs are found; `descent.py` descends on sizes of other
+machines beside factors and orders (`machine_descent.py`).
 """

@@ -17,7 +17,7 @@ from pydantic import Field
 from fadiff.costmodel.nests.machine import FanOut, Machine, Memory
 from fadiff.costmodel.nests.sizes import Sized
 from fadiff.costmodel.target.record import Record
-from fadiff.costmodel.target.target import Prices, Target
+from fadiff.costmodel.target.target import Target
 
 
 class Area(Record):
@@ -31,8 +31,8 @@ class Area(Record):
     tile_buffer_kb: float = Field(0.002604, ge=0)
     dram_byte: float = Field(0.0, description="per byte that DRAM moves per cycle", ge=0)
 
-    def __call__(self, target: Prices) -> Any:
-        """Of one target, or of many at once."""
+    def __call__(self, target: Target) -> float:
+        """Of a Gemmini."""
         memories = (
             self.scratchpad_kb * target.scratchpad_bytes
             + self.accumulator_kb * target.accumulator_bytes

@@ -50,14 +50,6 @@ class MachineCodesign:
         sizes = [[float(n) for n in self.space.changes(design).values()] for design in designs]
         return NestVariables(spaces, starts, generator), torch.tensor(sizes).log().requires_grad_()
 
-    def moved(self, variables: NestVariables) -> tuple[Tensor, ...]:
-        """Factors and what stays in place, of every layer."""
-        return variables.logs, variables.logits
-
-    def late(self, variables: NestVariables) -> tuple[Tensor, ...]:
-        """Nothing: layers are alone."""
-        return ()
-
     def __call__(
         self,
         variables: NestVariables,

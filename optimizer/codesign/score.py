@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import ScheduleError
@@ -20,7 +20,7 @@ from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.optimizer.search import optimize
 
 if TYPE_CHECKING:
-    from fadiff.optimizer.codesign.descent import Relaxed
+    from fadiff.optimizer.codesign.machine_descent import MachineCodesign
 
 
 class Cost(NamedTuple):
@@ -121,13 +121,14 @@ class Scorer(ABC, Generic[Hardware]):
             )
         return min((f.scored for f in self.found), key=self.value)
 
-    @abstractmethod
-    def relaxed(self) -> Relaxed[Any]:
-        """The same networks on hardware of trainable sizes.
+    def relaxed(self) -> MachineCodesign | None:
+        """The same networks on hardware of trainable sizes; None of Gemminis: descent found no design there
+        that judging layers alone had not.
 
         Raises:
             ImportError: without torch.
         """
+        return None
 
     def value(self, scored: Scored) -> float:
         """What is minimised."""
@@ -173,7 +174,7 @@ class GemminiScorer(Scorer[Target]):
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
         super().__init__(space, settings.objective, seconds, clock=clock, say=say)
-        self._gemminis, self.graphs, self.settings = space, graphs, settings
+        self.graphs, self.settings = graphs, settings
 
     def costs(self, hardware: Target) -> dict[str, Cost]:
         """By `optimize`."""
@@ -195,12 +196,6 @@ class GemminiScorer(Scorer[Target]):
             for name, forms in self.graphs.items()
         }
         return {name: Cost(cost.energy_pj * 1e-6, cost.latency_cycles) for name, cost in found.items()}
-
-    def relaxed(self) -> Relaxed[Any]:
-        """Tiles, orders and fusion of all networks, and sizes of a Gemmini."""
-        from fadiff.optimizer.codesign.gemmini_descent import Codesign
-
-        return Codesign(self.graphs, self._gemminis, self.settings)
 
 
 class MachineScorer(Scorer[Machine]):
@@ -227,7 +222,7 @@ class MachineScorer(Scorer[Machine]):
         }
         return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
 
-    def relaxed(self) -> Relaxed[Any]:
+    def relaxed(self) -> MachineCodesign | None:
         """Factors and orders of all layers alone, and sizes of a machine."""
         from fadiff.optimizer.codesign.machine_descent import MachineCodesign
 

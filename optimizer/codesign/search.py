@@ -23,9 +23,9 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
     """Score designs until the time is up; `scorer.best` and `scorer.found` have what was found.
 
-        gradient  screen at random, layers alone; descend from the best; local moves from what comes out,
-                  first with layers alone, then scored
-        local     the same without descent
+        local     screen at random, layers alone; local moves from the best, first with layers alone, then
+                  scored
+        gradient  the same from where descent ends (machines of `fadiff map`)
         sweep     all designs, evenly spread
         random    designs drawn at random
         bayesian  optuna's tree-structured Parzen estimator
@@ -33,6 +33,7 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
     Raises:
         ScheduleError: no design is within the area, or none that was tried fits the networks.
         ImportError: `bayesian` without optuna.
+        ValueError: `gradient` of Gemminis.
     """
     METHODS[method](scorer, seed)
     _ = scorer.best
@@ -49,7 +50,10 @@ def _gradient(scorer: Scorer[Any], seed: int) -> None:
         return (scorer.used - began) / length
 
     starts = [screened[i % len(screened)] for i in range(RESTARTS)]
-    proposed, steps = descend(scorer.relaxed(), starts, seed, share)
+    relaxed = scorer.relaxed()
+    if relaxed is None:
+        raise ValueError("method gradient chooses machines of fadiff map; of Gemminis local finds the same")
+    proposed, steps = descend(relaxed, starts, seed, share)
     scorer.say(f"descent: {steps} steps of {RESTARTS} restarts, {len(proposed)} designs")
     _finish(scorer, proposed)
 

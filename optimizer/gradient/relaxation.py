@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -79,9 +78,7 @@ class Relaxation:
         form: RelaxationForm = "log",
         *,
         one_grid: bool = True,
-        others: Sequence[Sequence[LayerSpace]] = (),
     ) -> None:
-        """`others`: spaces of the nodes on other hardware, whose extents are candidates, too."""
         self.one_grid = one_grid
         self.spaces, self.edges, self.form = spaces, tuple(edges), form
         self.source = torch.tensor([e[0] for e in edges], dtype=torch.long)
@@ -93,10 +90,12 @@ class Relaxation:
             for d, ws in self.windows.items()
         }
         self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}
-        every = [_lists(nodes, alike) for alike in (spaces, *others)]
         self.lists = [
-            [_thinned(tuple(sorted({*chain(*extents)}))) for extents in zip(*rows, strict=True)]
-            for rows in zip(*every, strict=True)
+            [
+                *map(_thinned, _worthwhile(node, space)),
+                *map(_thinned, (space.tiles("P"), space.tiles("Q"))),
+            ]
+            for node, space in zip(nodes, spaces, strict=True)
         ]
         lists = [extents for row in self.lists for extents in row]
         self.shape = len(spaces), len(self.lists[0])
@@ -137,12 +136,9 @@ class Relaxation:
         own, tiles = extents[..., : len(VARIABLES)], extents[..., len(VARIABLES) :]
         return Sample(own, tiles, order, sigma)
 
-    def point(self, sample: Sample, side: Tensor | None = None) -> RelaxedPoint:
-        """Tiles of all levels; spatial factors use as many lanes as the tile fills.
-
-        `side` of the arrays, [B, 1] (default: that of the spaces).
-        """
-        side = self.side if side is None else side
+    def point(self, sample: Sample) -> RelaxedPoint:
+        """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
+        side = self.side
         e = dict(zip(VARIABLES, sample.extents.unbind(-1), strict=True))
         group = None
         if self.edges and self.one_grid:
@@ -210,14 +206,6 @@ def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
 
 def _column(values: Iterable[float]) -> Tensor:
     return torch.tensor([float(v) for v in values])
-
-
-def _lists(nodes: Sequence[Node], spaces: Sequence[LayerSpace]) -> list[list[tuple[int, ...]]]:
-    """Candidates [L][V] of the extents and of the group tile."""
-    return [
-        [*_worthwhile(node, space), space.tiles("P"), space.tiles("Q")]
-        for node, space in zip(nodes, spaces, strict=True)
-    ]
 
 
 def _worthwhile(node: Node, space: LayerSpace) -> list[tuple[int, ...]]:
