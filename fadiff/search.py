@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from fadiff.console import Console, duration
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.evaluate import evaluate
-from fadiff.errors import InputError, one_line, remedy
+from fadiff.errors import InputError, one_line
 from fadiff.optimizer import SearchResult, Settings, optimize
 from fadiff.optimizer.dram_limit import automatic_bytes, within
 from fadiff.optimizer.finish.pipelines import with_pipelines
@@ -58,14 +57,6 @@ def find_schedule(
             found = optimize(graph, target, search, progress=console.update)
         except ImportError as error:
             raise InputError(one_line(error)) from error
-    if found.settled is not None and found.settled < 1:
-        decided = f"enumeration decided {found.settled:.0%} of the layers"
-        if search.profile == "hw":  # in all of the time
-            console.note(decided)
-        elif find_spec("torch"):
-            console.note(f"{decided}, descent worked on the rest")
-        else:
-            console.warn(f"{decided}; descent could better the rest: {remedy('torch')}")
     return found
 
 

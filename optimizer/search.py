@@ -8,9 +8,8 @@ from typing import Any
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import Target
-from fadiff.optimizer.auto import auto
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
-from fadiff.optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
+from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certified, exact, layerwise, relaxed_bound
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem, Progress
 from fadiff.optimizer.cut.result import BoundKind, SearchResult
@@ -66,7 +65,6 @@ def optimize(
         seconds=whole.seconds,
         steps=problem.steps,
         history=tuple(problem.history),
-        settled=problem.settled,
         unfused_bytes=_unfused_bytes(problem),
     )
 
@@ -106,10 +104,8 @@ def solve(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundK
 
 
 def _certified(problem: Problem, method: MethodName) -> Certified:
-    if method == "auto":
-        return auto(problem)
-    if method == "exact":
-        return exact(problem)
+    if method in ("auto", "exact"):
+        return exact(problem, CERTIFIED_FRONTS if method == "auto" else None)
     from fadiff.optimizer.gradient.joint import gradient
 
     return gradient(problem)

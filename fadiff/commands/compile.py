@@ -105,7 +105,7 @@ def _parse_entries(
 @options.choice(
     "--method",
     options.METHODS,
-    "How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration only), "
+    "How to search: auto (enumeration), exact (the same however long it takes), "
     "gradient (descent first), layerwise (no fusion), or a baseline: "
     "dosa, genetic, bayesian, random, gemmini-auto.",
     metavar="METHOD",

@@ -34,8 +34,6 @@ class Certified(NamedTuple):
     partition: Partition
     lower_bound: float
     complete: bool
-    open: frozenset[str] = frozenset()
-    """Where it may not be: layers of the groups that the bound counts by their floors."""
 
 
 def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
@@ -138,21 +136,19 @@ class Certificate:
         """The best partition into ways that can be executed."""
         return self.cuts.optimum(self.sure, self.problem.objective)
 
-    def run(self, most_fronts: int | None = None, share: float = 1.0) -> Certified:
-        """The best partition, its tensors in their places; optimal unless `share` of the time budget, or
-        `most_fronts` fronts enumerated from now on, stop it."""
-        found = self._run(most_fronts, share)
-        if self.problem.rules.latency != "clock":
-            placed = self.problem.placed(found.partition)
-            has_places = {way.group for way in placed} == {way.group for way in found.partition}
-            return found._replace(partition=placed, complete=found.complete and has_places)
+    def run(self, most_fronts: int | None = None) -> Certified:
+        """The best partition, its tensors in their places; optimal unless the time budget, or `most_fronts`
+        fronts enumerated from now on, stop it."""
+        found = self._run(most_fronts)
         has_places = self._keep(found.partition)
         if self._kept is None:
             self._keep(self.problem.layerwise[0].argmin)
         assert self._kept is not None
-        # Of single instructions, where no unit runs a layer, not all are tried that the clock tells apart.
-        issues = {mapping.issue for way in self._kept[1] for mapping in way.mappings().values()}
-        complete = found.complete and has_places and "instructions" not in issues
+        complete = found.complete and has_places
+        if self.problem.rules.latency == "clock":
+            # Where no unit runs a layer, not all single instructions that the clock tells apart are tried.
+            issues = {mapping.issue for way in self._kept[1] for mapping in way.mappings().values()}
+            complete &= "instructions" not in issues
         return found._replace(partition=self._kept[1], complete=complete)
 
     def _keep(self, partition: Partition) -> bool:
@@ -169,12 +165,12 @@ class Certificate:
             self._kept = worth, placed
         return {way.group for way in placed} == {way.group for way in partition}
 
-    def _run(self, most_fronts: int | None, share: float) -> Certified:
+    def _run(self, most_fronts: int | None) -> Certified:
         problem, objective, sure = self.problem, self.problem.objective, self.sure
         last = None if most_fronts is None else len(problem.fronts) + most_fronts
 
         def stop() -> bool:
-            return problem.out_of_time(share) or (last is not None and len(problem.fronts) >= last)
+            return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
 
         while True:
             hulls = self.optimistic()
@@ -206,15 +202,11 @@ class Certificate:
                 best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
                 worth = value(objective, best.energy, best.latency)
-                if problem.rules.latency == "clock" and not is_over and worth < self._least:
+                if not is_over and worth < self._least:
                     self._least = worth
                     self._keep(self.cuts.partition(sure, best.argmin))
                 if is_over:
-                    steps = [step for step, _ in result.best.argmin]
-                    floors = [step for step in steps if self.cuts.placed(step) not in self._priced]
-                    unpriced = frozenset(name for step in floors for name in self.cuts.layers(step))
-                    partition = self.cuts.partition(sure, best.argmin)
-                    return Certified(partition, result.lower_bound, False, unpriced)
+                    return Certified(self.cuts.partition(sure, best.argmin), result.lower_bound, False)
 
 
 def _order(placed: PlacedGroup) -> tuple[Layers, list[str], list[str], int]:

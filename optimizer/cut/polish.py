@@ -107,7 +107,7 @@ class Polish:
             if self.problem.out_of_time():
                 break
             pair = (producer, consumer)
-            if self.problem.graph.by_name[consumer].op == "max_pool" and self.problem.is_open(pair):
+            if self.problem.graph.by_name[consumer].op == "max_pool":
                 self.propose(pair, [*self._coarse(pair), *self._blocks(pair)])
 
     def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:
@@ -117,7 +117,7 @@ class Polish:
         moves: dict[Layers, list[GroupTile]] = {}
         for way in partition:
             layers, tile = way.group.layers, way.group.tile
-            if tile is None or not self.problem.is_open(layers):
+            if tile is None:
                 continue
             first = self.candidates.get(layers, layers)
             moves.setdefault(first, []).extend(self._nearby(first, tile))
@@ -127,7 +127,7 @@ class Polish:
                     moves.setdefault(self.candidates[shorter], []).extend(self._coarse(shorter))
         for producer, between, consumer in sorted(self.joins):
             a, b = group_of[producer], group_of[consumer]
-            if a == b or not self.problem.is_open((*a, *b)):
+            if a == b:
                 continue
             for joined in dict.fromkeys((a + b, (*a, consumer), (producer, *b))):
                 members = tuple(sorted({*joined, *between}, key=graph.index.__getitem__))

@@ -66,15 +66,11 @@ class Problem:
     """Layers of the largest fusion group."""
     residency: bool = True
     """Whether tensors may stay on chip from one group to later ones (with sound fusion only)."""
-    open: frozenset[str] | None = None
-    """Layers that descent and local moves are for, with whatever may fuse with them (None: all)."""
     relaxation: RelaxationForm = "log"
     """Form of the trainable tiles (method gradient)."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0
-    settled: float | None = None
-    """Share of the layers that enumeration decided (method auto)."""
 
     def __post_init__(self) -> None:
         if self.fusion_model == "paper":
@@ -204,14 +200,7 @@ class Problem:
     @cached_property
     def network(self) -> RelaxedNetwork:
         """What descent works on."""
-        if self.open is None:
-            return relaxed_network(self.graph, self.candidates)
-        groups = {layers: first for layers, first in self.candidates.items() if self.is_open(layers)}
-        return relaxed_network(self.graph, groups, self.open)
-
-    def is_open(self, layers: Iterable[str]) -> bool:
-        """Whether a group has an open layer."""
-        return self.open is None or not self.open.isdisjoint(layers)
+        return relaxed_network(self.graph, self.candidates)
 
     def beside(self, network: RelaxedNetwork) -> tuple[float, float]:
         """Energy and latency of the layers that are no nodes of `network`, each alone: host operators."""

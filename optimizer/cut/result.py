@@ -40,8 +40,6 @@ class SearchResult:
     seconds: float
     steps: int
     history: tuple[HistoryPoint, ...]
-    settled: float | None = None
-    """Share of the layers that enumeration decided; descent worked on the rest (method auto)."""
     unfused_bytes: int | None = None
     """DRAM bytes of the best schedule without fusion, where the method finds it on its way."""
     automatic_bytes: int | None = None

@@ -27,7 +27,7 @@ class Settings:
     """Everything that decides what a search finds, beside graph and target."""
 
     method: MethodName = "auto"
-    """How to search; `auto` enumerates what can be proven and descends in the rest."""
+    """How to search; `auto` enumerates like `exact`, and ends earlier where no proof is in reach."""
     objective: Objective = "edp"
     """What to minimise."""
     profile: Profile = "hw"

@@ -115,16 +115,6 @@ class Loss:
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
         self.rules = PENALTIES + (("final",) if sound and not rules.counting.has_tile_buffer else ())
         self.known = point_of(self.network, problem.layerwise[0].argmin)
-        self.rest = self._rest()
-
-    def _rest(self) -> tuple[float, float]:
-        """Energy and latency, each layer alone, of the layers that are no part of this."""
-        energy = latency = 0.0
-        for way in self.problem.layerwise[0].argmin:
-            for (name, front), vertex in zip(way.fronts, way.vertices, strict=True):
-                if name not in self.network.node_of:
-                    energy, latency = energy + front.energy[vertex], latency + front.latency[vertex]
-        return energy, latency
 
     def start(self, restarts: int, generator: torch.Generator) -> Variables:
         """Random tiles and orders in every eighth restart, the layers' own best mappings in the rest;
@@ -170,8 +160,7 @@ class Loss:
         """(loss, EDP in uJ x cycles, whether no penalty is left), each [B]."""
         cost = self.model(self.relaxation.point(sample), beta)
         penalty = sum((cost.penalties[name] for name in self.rules), torch.zeros(()))
-        energy = cost.total_energy_pj + self.rest[0]
-        latency = cost.total_latency_cycles + self.rest[1]
+        energy, latency = cost.total_energy_pj, cost.total_latency_cycles
         edp = (energy * 1e-6 * latency).detach()
         return self._objective(energy, latency) + weight * penalty, edp, penalty.detach() < 1e-6
 

@@ -32,11 +32,6 @@ def gradient(problem: Problem) -> Certified:
     certificate = Certificate(problem)
     if problem.time_budget is not None:
         certificate.optimistic()  # now, so that descent takes its share of what is left
-    return descend_and_certify(problem, certificate)
-
-
-def descend_and_certify(problem: Problem, certificate: Certificate) -> Certified:
-    """Descent on the layers of `problem` that are open, then what is left of the certificate."""
     polish = Polish(problem)
     polish.offer(certificate.sure)
     hurries = problem.time_budget is not None

@@ -10,7 +10,7 @@ Max pools are no nodes either, and no edge crosses them: polish and the certific
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -71,22 +71,15 @@ class RelaxedNetwork:
         return sorted((c for c in found if len(c) > 1), key=lambda layers: position[layers[0]])
 
 
-def relaxed_network(
-    graph: Graph, groups: Mapping[Group, Group] | None = None, alone: Container[str] | None = None
-) -> RelaxedNetwork:
+def relaxed_network(graph: Graph, groups: Mapping[Group, Group] | None = None) -> RelaxedNetwork:
     """Merge identical layers of `graph`.
 
     `groups`: layers that may run together, with the first identical group of each (Problem.candidates);
-    whatever is fused in one of them that can be executed is a fusable edge.  `alone`: of the layers in none
-    of them those that are nodes, too (None: all on the array).
+    whatever is fused in one of them that can be executed is a fusable edge.
     """
     pairs, sizes = _fusable(graph, groups or {})
     joined = {name for pair in pairs for name in pair}
-    layers = [
-        x
-        for x in graph.layers
-        if x.name in joined or (isinstance(x, TensorCoreLayer) and (alone is None or x.name in alone))
-    ]
+    layers = [x for x in graph.layers if x.name in joined or isinstance(x, TensorCoreLayer)]
     producers = {x.name: [p for p, _ in sources(graph, x) if (p, x.name) in pairs] for x in layers}
     consumers: dict[str, list[str]] = {layer.name: [] for layer in layers}
     for consumer, names in producers.items():
