@@ -105,7 +105,8 @@ def solve(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundK
 
 def _certified(problem: Problem, method: MethodName) -> Certified:
     if method in ("auto", "exact"):
-        return exact(problem, CERTIFIED_FRONTS if method == "auto" else None)
+        ends_itself = method == "exact" or problem.time_budget is not None
+        return exact(problem, None if ends_itself else CERTIFIED_FRONTS)
     from fadiff.optimizer.gradient.joint import gradient
 
     return gradient(problem)

@@ -2,6 +2,5 @@
 
 `settings.py` is what the user asked for, `problem.py` one search with its clock and solvers,
 `partition.py` the exact dynamic program over cuts, `exact.py` the search that certifies, `decode.py`
-free choices made schedules, `polish.py` local moves where no proof is in reach, `result.py` what comes
-back.  Needs `group`.
+free choices made schedules, `result.py` what comes back.  Needs `group`.
 """

@@ -11,12 +11,11 @@ certificate).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
-from fadiff.optimizer.cut.partition import Partition, Partitioner, value
+from fadiff.optimizer.cut.partition import Partition, value
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, merge
 from fadiff.optimizer.group.residency import Layers, PlacedGroup, Surroundings
@@ -53,40 +52,6 @@ def exact(problem: Problem, most_fronts: int | None = None) -> Certified:
     return Certificate(problem).run(most_fronts)
 
 
-def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
-    """Hulls of the groups of `partition` with those tensors on chip that pay there.
-
-    In profile hw at the mappings found, which takes milliseconds; in profile dosa, where tensors on chip
-    take room from the tiles, at the group tiles found.
-    """
-    hulls = dict(problem.alone)
-    if not problem.cuts.tensors:
-        return hulls
-    first = {**problem.layers, **problem.candidates}
-    ways: dict[Layers, list[Way]] = {}
-    for way in partition:
-        same = first[way.group.layers]
-        ways.setdefault(same, []).append(way.renamed(same))
-    groups = {way.group.layers: first[way.group.layers] for way in partition}
-    if problem.rules.counting.has_tile_buffer:
-        for placed in Partitioner(problem.graph, groups, problem.rules).placed_groups:
-            found = problem.groups.at_mappings(ways[placed.layers], placed.surroundings)
-            hulls[placed] = merge((hulls.get(placed, EMPTY), found))
-        return hulls
-
-    def price(placed: PlacedGroup, known: GroupHull) -> GroupHull:
-        if len(placed.layers) == 1:
-            return problem.price(placed, known)
-        tiles = dict.fromkeys(c.group.tile for c in ways[placed.layers] if c.group.tile)
-        return problem.price_group(placed.layers, tiles, known, placed.surroundings)
-
-    certificate = Certificate(
-        problem, Partitioner(problem.graph, {**problem.layers, **groups}, problem.rules), price
-    )
-    certificate.run()
-    return certificate.sure
-
-
 class Certificate:
     """Prices the groups that get chosen until all that are chosen are priced.
 
@@ -96,20 +61,16 @@ class Certificate:
     def __init__(
         self,
         problem: Problem,
-        cuts: Partitioner | None = None,
-        price: Callable[[PlacedGroup, GroupHull], GroupHull] | None = None,
     ) -> None:
-        self.problem = problem
-        self.cuts = cuts or problem.cuts
+        self.problem, self.cuts = problem, problem.cuts
         self.sure: Hulls = dict(problem.alone)
         """Ways that can be executed, of all groups that have some."""
-        self._price = price or problem.price
         self._floors = Floors(problem)
         self._optimistic: Hulls = {}
         self._priced = set(problem.alone)
         self._by_tile: set[PlacedGroup] = set()
         """Groups whose floors are those of their tiles: most of those that get chosen need no price then."""
-        self._refines = price is None and problem.fusion_model == "sound"
+        self._refines = problem.fusion_model == "sound"
         self._kept: tuple[float, Partition] | None = None
         self._least = math.inf
         """Value of the best partition that was to be kept, wherever its tensors have their places."""
@@ -192,7 +153,7 @@ class Certificate:
                 if len(placed.layers) > 1:
                     problem.say(f"pricing fusion group {problem.steps}: {' + '.join(placed.layers)}")
                 known = sure.get(placed, EMPTY)
-                fresh = self._price(placed, known)
+                fresh = problem.price(placed, known)
                 sure[placed] = hulls[placed] = merge((known, fresh))
                 self._priced.add(placed)
                 has_more |= len(fresh) > 0

@@ -259,7 +259,7 @@ def _adam(variables: Variables) -> Adam:
 
 
 def _time_share(problem: Problem, began: float) -> float:
-    """Half of what was left of a time budget is for descent, the rest for decoding and polish."""
+    """Half of what was left of a time budget is for descent, the rest for decoding and the certificate."""
     if problem.time_budget is None:
         return 0.0
     return (problem.seconds - began) / max(0.5 * (problem.time_budget - began), 1e-9)

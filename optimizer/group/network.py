@@ -5,7 +5,7 @@ shape and the same surroundings (a few fusable edges around them) get the same b
 are one node with a repeat count: 96 decoder blocks cost what one costs.  Every fusable operand of a
 node is one edge with a strength of its own; the fusable edges of the layers that share the node share it.
 Host operators on rows (softmax, GELU) are no nodes: an edge across them takes them into the group.
-Max pools are no nodes either, and no edge crosses them: polish and the certificate try them.
+Max pools are no nodes either, and no edge crosses them: the certificate tries them.
 """
 
 from __future__ import annotations

@@ -45,21 +45,30 @@ def halved_tiles(graph: Graph, layers: tuple[str, ...]) -> Iterator[GroupTile]:
     """Tiles of programs: full lines of about 1, 1/2, 1/4, ... of the height, and where a max pool is a member
     of the width, too, by images and groups.  Every tile costs fences, of which narrow ones have many.
 
-    One tile of everything has a convolution with its max pool only: other layers do as much one after the
-    other, with tensors on chip in between.
+    One tile of everything is for a convolution with its max pool, and where what a member hands over is also
+    needed elsewhere: other layers do as much one after the other, with tensors on chip in between.
     """
     size = last_output(graph, layers)
     if size is None:
         return
     n, p, q = size
     pools = any(graph.by_name[name].op == "max_pool" for name in layers)
-    is_one = pools and len(layers) == 2
+    is_one = (pools and len(layers) == 2) or _hands_over_and_keeps(graph, layers)
     for some in groups_per_tile(graph, layers):
         for batch in dict.fromkeys((1, n)):
             for width in shares(q) if pools else [q]:
                 for height in shares(p):
                     if is_one or some or (batch, height, width) != size:
                         yield GroupTile(batch, height, width, some)
+
+
+def _hands_over_and_keeps(graph: Graph, layers: tuple[str, ...]) -> bool:
+    """Whether what some member hands over is also needed outside the group."""
+    for name in layers[:-1]:
+        tensor = graph.by_name[name].outputs[0]
+        if tensor in graph.outputs or any(reader.name not in layers for reader in graph.consumers(tensor)):
+            return True
+    return False
 
 
 def shares(extent: int) -> list[int]:

@@ -26,7 +26,6 @@ from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
 from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.mapping.shape import Region, extents
-from fadiff.costmodel.schedule.evaluate import group_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
@@ -157,24 +156,6 @@ class GroupSolver:
             self.spaces.space(layer, plan_group(self.graph, group), group, False)
         )
         return GroupHull.of(energy, latency, Way(group, (), ()))
-
-    def at_mappings(self, ways: Iterable[Way], surroundings: Surroundings) -> GroupHull:
-        """Hull of given ways of one group with other tensors on chip (profile hw: mappings stay legal)."""
-        found = []
-        target = self.rules.target
-        for way in ways:
-            group = replace(way.group, resident_tensors=surroundings.tensors)
-            try:
-                plan = plan_group(self.graph, group)
-            except ScheduleError:
-                continue
-            if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - surroundings.reserved:
-                continue
-            run = (way.mappings(), target, self.rules.profile)
-            costs = group_cost(self.graph, group, *run)
-            energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
-            found.append(GroupHull.of(energy, latency, replace(way, group=group)))
-        return merge(found)
 
     def channel_tiles(
         self, layers: tuple[str, ...], surroundings: Surroundings = OFF_CHIP

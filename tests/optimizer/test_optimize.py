@@ -8,6 +8,7 @@ import pytest
 
 from fadiff.converter.ir.loops import Dims
 from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.resident_tensors import resident_tensors
 from fadiff.costmodel.mapping.mapping import (
     CALLS,
     INPUT_STATIONARY,
@@ -82,12 +83,13 @@ def test_order_of_methods(results, profile):
 
 def test_fusion_pays_on_separable_convolutions(results):
     fused = results["hw", "exact"]
-    assert any(len(group.layers) > 1 for group in fused.schedule.groups)
+    assert resident_tensors(fused.schedule.groups)  # whole, what has room
     assert fused.cost.edp_uj_cycles < 0.9 * results["hw", "layerwise"].cost.edp_uj_cycles
 
 
 def test_adds_join_groups_in_profile_hw():
-    found = optimize(residual(size=16, channels=16), LARGE, method="exact")
+    target = LARGE.model_copy(update={"tile_buffer_bytes": 12 * 1024})  # whole tensors take 16 KB
+    found = optimize(residual(size=32, channels=16), target, method="exact")
     assert any(
         len(group.layers) > 1 and any(name.endswith("_add") for name in group.layers)
         for group in found.schedule.groups

@@ -89,7 +89,10 @@ def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
     best = float("inf")
     for layers in (("conv", "pool"), ("conv", "pool", "last")):
         rest = [hull for name, hull in alone.items() if name not in layers]
-        for tile in all_tiles(*last_output(network, layers), "ragged"):
+        size = last_output(network, layers)
+        for tile in all_tiles(*size, "ragged"):
+            if len(layers) > 2 and size == (tile.N, tile.P, tile.Q):
+                continue  # "last" reads what is pooled from memory, or from where it stays on chip
             hulls = [problem.price_group(layers, [tile]), *rest]
             costs = product(*(zip(h.energy, h.latency, strict=True) for h in hulls))
             edps = [sum(e for e, _ in cost) * sum(c for _, c in cost) * 1e-6 for cost in costs]

@@ -28,9 +28,9 @@ from fadiff.costmodel.schedule.evaluate import evaluate, group_cost
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer import optimize
-from fadiff.optimizer.cut.exact import Floors, exact, keep_tensors
+from fadiff.optimizer.cut.exact import Floors, exact
 from fadiff.optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered, value
-from fadiff.optimizer.cut.problem import MOST_IN_PROGRAMS, Problem
+from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.gradient.descent import Effort
 from fadiff.optimizer.group.candidates import candidate_groups
 from fadiff.optimizer.group.hull import GroupHull, Way
@@ -247,22 +247,24 @@ def test_tensors_on_chip_leave_group_tiles_less_of_the_tile_buffer(profile, has_
     assert bool(floors.tiles) == has_room
 
 
-@pytest.mark.parametrize(("profile", "most"), [("hw", MOST_IN_PROGRAMS), ("dosa", 7)])
-def test_exact_is_the_best_of_all_schedules_of_a_long_chain(profile, most):
-    """Seven products of one number; all loop orders of one cost the same."""
+def test_exact_is_the_best_of_all_schedules_of_a_long_chain():
+    """Seven products of one number; all loop orders of one cost the same.
+
+    In profile hw tensors that stay do what groups of one tile would.
+    """
     net = Net(1, 1)
     x = net.x
     for i in range(7):
         x = net.conv(f"c{i}", x, 1)
     graph = net.build(x)
-    everything = Everything(graph, TINY, profile)
+    everything = Everything(graph, TINY, "dosa")
     everything.pool = {name: pool[:1] for name, pool in everything.pool.items()}
     everything.keeps = False
-    edp, _ = everything.best(most)
-    found = optimize(graph, TINY, method="exact", profile=profile, residency=False)
+    edp, _ = everything.best(7)
+    found = optimize(graph, TINY, method="exact", profile="dosa", residency=False)
     assert found.cost.edp_uj_cycles == pytest.approx(edp, rel=1e-12)
     assert found.lower_bound == pytest.approx(edp, rel=1e-12)
-    assert max(len(group.layers) for group in found.schedule.groups) == most
+    assert max(len(group.layers) for group in found.schedule.groups) == 7
 
 
 @pytest.mark.parametrize(
@@ -435,12 +437,11 @@ def test_baselines_keep_nothing_on_chip(method):
     assert not resident_tensors(found.schedule.groups)
 
 
-def test_searches_by_the_clock_keep_tensors_too(monkeypatch):
-    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
+def test_searches_by_the_clock_keep_tensors_too():
     graph = residual(size=16, channels=16)
     found = optimize(graph, load_target("gemmini-large"))
     assert resident_tensors(found.schedule.groups)
-    assert found.lower_bound <= found.value
+    assert found.lower_bound <= found.value * (1 + 1e-9)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -486,24 +487,6 @@ def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
         assert max(len(group.resident_tensors) for group in groups) <= problem.cuts.most_resident == most
         edp.append(found.lower_bound)
     assert edp[0] <= edp[1] < edp[2]
-
-
-@pytest.mark.parametrize("profile", ["hw", "dosa"])
-def test_the_quick_pass_keeps_tensors_and_says_what_they_cost(profile):
-    """Without residents first, then with them at those mappings (profile dosa: group tiles)."""
-    graph = residual(size=32, channels=32)
-    problem = Problem(graph, Rules(load_target("gemmini-large"), profile))
-    sure = dict(problem.alone)
-    candidates = [layers for layers in problem.candidates if len(layers) == 2]
-    sure |= {PlacedGroup(layers): problem.price_group(layers) for layers in candidates}
-    plain = problem.off_chip.optimum(sure, "edp")
-    kept = problem.cuts.optimum(keep_tensors(problem, plain.argmin), "edp")
-    schedule = problem.schedule(kept.argmin)
-    assert resident_tensors(schedule.groups)
-    cost = problem.cost(schedule)
-    assert (kept.energy, kept.latency) == pytest.approx((cost.energy_pj, cost.latency_cycles))
-    assert kept.energy * kept.latency < 0.99 * plain.energy * plain.latency
-    assert cost.edp_uj_cycles >= exact(problem).lower_bound * 1e-6 * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
