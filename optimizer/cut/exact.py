@@ -100,10 +100,9 @@ class Certificate:
     def run(self, most_fronts: int | None = None) -> Certified:
         """The best partition, its tensors in their places; optimal unless the time budget, or `most_fronts`
         fronts enumerated from now on, stop it."""
+        self._keep(self.problem.layerwise[0].argmin)
         found = self._run(most_fronts)
         has_places = self._keep(found.partition)
-        if self._kept is None:
-            self._keep(self.problem.layerwise[0].argmin)
         assert self._kept is not None
         complete = found.complete and has_places
         if self.problem.rules.latency == "clock":

@@ -370,12 +370,12 @@ class GroupSolver:
     def _price(self, residents: _Residents, known: tuple[Floats, Floats]) -> GroupHull:
         """Hull of one way: every member's front, summed.  Empty if its weights leave too little room, or
         if it would not beat `known` with all room there is for each member."""
+        if residents.pinned and not self._may_improve(residents, known):
+            return EMPTY
         open_way = self._open_way(residents)
         if open_way is None:
             return EMPTY
         if self.rules.latency == "clock":
-            if residents.pinned and not self._may_improve(residents, known):
-                return EMPTY
             return self._summed(open_way, open_way.spaces)
         with_room = [(name, replace(space, reserved=0)) for name, space in open_way.spaces]
         best = self._summed(open_way, with_room)

@@ -232,7 +232,7 @@ def test_exact_is_the_best_of_all_schedules(profile, make, most):
     edp, staying = Everything(graph, TINY, profile).best(most)
     assert staying
     problem = Problem(graph, Rules(TINY, profile, row_packing=False), most_members=most)
-    partition, bound, complete, _ = exact(problem)
+    partition, bound, complete = exact(problem)
     found = problem.cost(problem.schedule(partition)).edp_uj_cycles
     assert complete
     assert found == pytest.approx(edp, rel=1e-12)
