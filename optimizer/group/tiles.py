@@ -64,8 +64,8 @@ def halved_tiles(graph: Graph, layers: tuple[str, ...]) -> Iterator[GroupTile]:
 
 
 def _is_needed_elsewhere(graph: Graph, pair: tuple[str, ...]) -> bool:
-    """Whether others than the second of two layers need what the first one writes, and the core does not go on
-    from the second: a pipeline of those two may win more."""
+    """Whether others than the second of two layers need what the first one writes, and the core does not go
+    on from the second: a pipeline of those two may win more."""
     written, result = (graph.by_name[name].outputs[0] for name in pair)
     elsewhere = written in graph.outputs or len(graph.consumers(written)) > 1
     return elsewhere and not any(map(runs_on_core, graph.consumers(result)))
