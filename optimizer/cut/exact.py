@@ -23,8 +23,8 @@ from fadiff.optimizer.group.tiles import last_output
 from fadiff.optimizer.layer.hull import Solution, lower_hull
 
 Hulls = dict[PlacedGroup, GroupHull]
-CERTIFIED_FRONTS = 2000
-"""Fronts of single layers to enumerate for a proof (about ten milliseconds each in profile hw)."""
+CERTIFIED_FRONTS = 3000
+"""Fronts of single layers to enumerate for a proof (about six milliseconds each in profile hw)."""
 
 
 class Certified(NamedTuple):
