@@ -195,7 +195,7 @@ def formula_of(program: Program, step: Step) -> Formula:
     for node in step.nodes:
         operands = [writer.operand(name) for name in node.inputs if name]
         if node.op in _EXPANSIONS:
-            result = _EXPANSIONS[node.op](writer, node, operands)
+            result = _EXPANSIONS[node.op](writer, node, *operands)
         elif node.op in _VARIADIC:
             result = operands[0]
             for operand in operands[1:]:
@@ -232,63 +232,36 @@ class _Writer(_Growing):
     def below_zero(self, x: Operand, otherwise: Operand, then: Operand) -> str:
         return self.op("where", self.op("less", x, 0.0), then, otherwise)
 
+    def hard_sigmoid(self, x: Operand, slope: float, shift: float) -> str:
+        return self.op("min", self.op("max", self.op("add", self.op("mul", x, slope), shift), 0.0), 1.0)
+
+    def exponential_unit(self, x: Operand, alpha: float, inner: float = 1.0, outer: float = 1.0) -> str:
+        """outer * (x if x >= 0 else alpha * (exp(inner * x) - 1))."""
+        below = self.op("sub", self.op("exp", self.op("mul", inner, self.op("min", x, 0.0))), 1.0)
+        return self.op("mul", outer, self.below_zero(x, x, self.op("mul", alpha, below)))
+
 
 def _attribute(node: Node, name: str, default: float) -> float:
     return float(np.float32(node.attributes.get(name, default)))
 
 
-def _clip(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+def _celu(w: _Writer, node: Node, x: Operand) -> Operand:
+    alpha = _attribute(node, "alpha", 1.0)
+    return w.exponential_unit(x, alpha, 1 / alpha)
+
+
+def _selu(w: _Writer, node: Node, x: Operand) -> Operand:
+    alpha = _attribute(node, "alpha", 1.67326319217681884765625)
+    return w.exponential_unit(x, alpha, 1.0, _attribute(node, "gamma", 1.05070102214813232421875))
+
+
+def _clip(w: _Writer, node: Node, x: Operand, *_: Operand) -> Operand:
     low, high = clip_bounds(w.program, node)
-    result = operands[0]
-    if low is not None:
-        result = w.op("max", result, low)
+    result = x if low is None else w.op("max", x, low)
     return result if high is None else w.op("min", result, high)
 
 
-def _leaky_relu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
-    return w.below_zero(x, x, w.op("mul", x, _attribute(node, "alpha", 0.01)))
-
-
-def _prelu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    x, slope = operands
-    return w.below_zero(x, x, w.op("mul", x, slope))
-
-
-def _exponential_unit(w: _Writer, x: Operand, alpha: float, inner: float, outer: float) -> Operand:
-    """outer * (x if x >= 0 else alpha * (exp(inner * x) - 1))."""
-    below = w.op("mul", alpha, w.op("sub", w.op("exp", w.op("mul", inner, w.op("min", x, 0.0))), 1.0))
-    return w.op("mul", outer, w.below_zero(x, x, below))
-
-
-def _elu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    return _exponential_unit(w, operands[0], _attribute(node, "alpha", 1.0), 1.0, 1.0)
-
-
-def _celu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    alpha = _attribute(node, "alpha", 1.0)
-    return _exponential_unit(w, operands[0], alpha, 1 / alpha, 1.0)
-
-
-def _selu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    alpha = _attribute(node, "alpha", 1.67326319217681884765625)
-    gamma = _attribute(node, "gamma", 1.05070102214813232421875)
-    return _exponential_unit(w, operands[0], alpha, 1.0, gamma)
-
-
-def _hard_sigmoid(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    slope = w.op("mul", operands[0], _attribute(node, "alpha", 0.2))
-    return w.op("min", w.op("max", w.op("add", slope, _attribute(node, "beta", 0.5)), 0.0), 1.0)
-
-
-def _hard_swish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
-    gate = w.op("min", w.op("max", w.op("add", w.op("mul", x, 1 / 6), 0.5), 0.0), 1.0)
-    return w.op("mul", x, gate)
-
-
-def _gelu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
+def _gelu(w: _Writer, node: Node, x: Operand) -> Operand:
     half = w.op("mul", x, 0.5)
     if node.attributes.get("approximate", "none") == "tanh":
         cube = w.op("mul", w.op("mul", x, x), w.op("mul", x, 0.044715))
@@ -298,36 +271,17 @@ def _gelu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
     return w.op("mul", half, w.op("add", inner, 1.0))
 
 
-def _swish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
+def _swish(w: _Writer, node: Node, x: Operand) -> Operand:
     default = 1.702 if node.op == "QuickGelu" else 1.0
     return w.op("mul", x, w.sigmoid(w.op("mul", x, _attribute(node, "alpha", default))))
 
 
-def _mish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    return w.op("mul", operands[0], w.op("tanh", w.softplus(operands[0])))
-
-
-def _pow(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+def _pow(w: _Writer, node: Node, x: Operand, exponent: Operand) -> Operand:
     """A square is one product, which is rounded once."""
-    return w.op("mul", operands[0], operands[0]) if is_square(w.program, node) else w.op("pow", *operands)
+    return w.op("mul", x, x) if is_square(w.program, node) else w.op("pow", x, exponent)
 
 
-def _softsign(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    return w.op("div", operands[0], w.op("add", 1.0, w.op("abs", operands[0])))
-
-
-def _thresholded_relu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
-    return w.op("where", w.op("greater", x, _attribute(node, "alpha", 1.0)), x, 0.0)
-
-
-def _sign(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    return w.op("sub", w.op("greater", operands[0], 0.0), w.op("less", operands[0], 0.0))
-
-
-def _cast(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
-    (x,) = operands
+def _cast(w: _Writer, node: Node, x: Operand) -> Operand:
     kind = w.program.types[node.outputs[0]]
     if kind in FLOATS or not w.program.is_float(node.inputs[0]):
         return x
@@ -349,30 +303,35 @@ _PRIMITIVES: Mapping[str, str] = {
     "And": "min",
     "Or": "max",
 }
-_EXPANSIONS: Mapping[str, Callable[[_Writer, Node, list[Operand]], Operand]] = {
+_EXPANSIONS: Mapping[str, Callable[..., Operand]] = {
     "Cast": _cast,
     "Celu": _celu,
     "Clip": _clip,
-    "Dropout": lambda w, node, operands: operands[0],
-    "Elu": _elu,
+    "Dropout": lambda w, node, x, *_: x,
+    "Elu": lambda w, node, x: w.exponential_unit(x, _attribute(node, "alpha", 1.0)),
     "Gelu": _gelu,
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
-    "Identity": lambda w, node, operands: operands[0],
-    "LeakyRelu": _leaky_relu,
-    "Mish": _mish,
-    "Not": lambda w, node, operands: w.op("equal", operands[0], 0.0),
-    "PRelu": _prelu,
+    "HardSigmoid": lambda w, node, x: w.hard_sigmoid(
+        x, _attribute(node, "alpha", 0.2), _attribute(node, "beta", 0.5)
+    ),
+    "HardSwish": lambda w, node, x: w.op("mul", x, w.hard_sigmoid(x, 1 / 6, 0.5)),
+    "Identity": lambda w, node, x: x,
+    "LeakyRelu": lambda w, node, x: w.below_zero(x, x, w.op("mul", x, _attribute(node, "alpha", 0.01))),
+    "Mish": lambda w, node, x: w.op("mul", x, w.op("tanh", w.softplus(x))),
+    "Not": lambda w, node, x: w.op("equal", x, 0.0),
+    "PRelu": lambda w, node, x, slope: w.below_zero(x, x, w.op("mul", x, slope)),
     "Pow": _pow,
     "QuickGelu": _swish,
-    "Reciprocal": lambda w, node, operands: w.op("div", 1.0, operands[0]),
-    "Relu": lambda w, node, operands: w.op("max", operands[0], 0.0),
+    "Reciprocal": lambda w, node, x: w.op("div", 1.0, x),
+    "Relu": lambda w, node, x: w.op("max", x, 0.0),
     "Selu": _selu,
-    "Sigmoid": lambda w, node, operands: w.sigmoid(operands[0]),
-    "Sign": _sign,
-    "Softplus": lambda w, node, operands: w.softplus(operands[0]),
-    "Softsign": _softsign,
+    "Sigmoid": lambda w, node, x: w.sigmoid(x),
+    "Sign": lambda w, node, x: w.op("sub", w.op("greater", x, 0.0), w.op("less", x, 0.0)),
+    "Softplus": lambda w, node, x: w.softplus(x),
+    "Softsign": lambda w, node, x: w.op("div", x, w.op("add", 1.0, w.op("abs", x))),
     "Swish": _swish,
-    "ThresholdedRelu": _thresholded_relu,
-    "Xor": lambda w, node, operands: w.op("abs", w.op("sub", *operands)),
+    "ThresholdedRelu": lambda w, node, x: w.op(
+        "where", w.op("greater", x, _attribute(node, "alpha", 1.0)), x, 0.0
+    ),
+    "Xor": lambda w, node, a, b: w.op("abs", w.op("sub", a, b)),
 }
+"""Functions of a writer, a node and its operands."""
