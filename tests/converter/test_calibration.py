@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,7 +13,13 @@ from onnx import helper
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.bias_correction import biased_products, corrected_biases, mean_outputs
+from fadiff.converter.quantise.bias_correction import (
+    Product,
+    biased_products,
+    corrected_biases,
+    mean_outputs,
+)
+from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.ranges import METHODS, Observed
 from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
@@ -36,6 +43,28 @@ def test_a_histogram_grows_with_its_values() -> None:
     assert seen.largest == everything.max()
     counts, _ = np.histogram(everything, 16, (0, seen.top))
     np.testing.assert_array_equal(seen.counts.reshape(16, -1).sum(1), counts)
+
+
+def test_the_largest_of_all_has_a_place() -> None:
+    counts = _observed(np.array([1.0, -1.0, 0.9999, 0.25])).counts
+    assert counts[-1] == 3 and counts.sum() == 4
+
+
+def test_a_relu_passes_what_is_positive() -> None:
+    step = SimpleNamespace(activation="relu")
+    product = Product(step, "sums", 1, "w")
+    sums = np.array([[0.0, 2.0], [0.0, -4.0]])
+    np.testing.assert_array_equal(product.passing(sums), [0.0, 0.5])
+    np.testing.assert_array_equal(product.means(sums), [0.0, 1.0])
+
+
+def test_data_is_what_is_given_or_lies_beside_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    np.savez(tmp_path / "net.calibration.npz", beside=np.ones(1))
+    np.savez(tmp_path / "other.npz", other=np.ones(1))
+    given = (None, tmp_path / "other.npz", [{"sample": np.ones(1)}], [])
+    names = [CalibrationData(path, data).names for data in given]
+    assert names == [{"beside"}, {"other"}, {"sample"}, set()]
 
 
 def test_ranges_against_numpy() -> None:
@@ -114,6 +143,7 @@ def test_a_change_wins_on_every_fold_or_by_its_spread() -> None:
     assert gains((20.1, 20.4, 20.2), plain)  # by little, on every fold
     assert gains((19.9, 22.0, 22.0), plain)  # not on every fold, by more than folds differ
     assert not gains((18.0, 22.5, 20.5), plain)
+    assert not gains((20.0, 20.0, 20.9), plain)  # on one fold alone
     assert not gains((20.1, 20.1, 20.1), plain)
 
 

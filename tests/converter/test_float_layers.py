@@ -137,6 +137,22 @@ def test_other_powers_have_no_float_form(tmp_path):
         run_in_float(model, tmp_path, np.ones((1, 8), np.float32))
 
 
+def test_twice_as_many_values_are_tried_each_time() -> None:
+    """Of nine that could be held in float, six are enough: one, two, four and eight are tried."""
+    sets, tried = [frozenset({f"layer{i}"}) for i in range(9)], list[int]()
+    search = SimpleNamespace(
+        is_judged=True,
+        named=frozenset(),
+        _candidates=lambda kept: sets,
+        score=lambda kept: tried.append(len(kept)) or float(len(kept)),
+        _needed=lambda kept, wanted, progress: (kept, wanted),
+    )
+    (kept, wanted), warning = MixedSearch.until(search, 5.0, lambda line: None)
+    assert (len(kept), wanted, warning) == (8, 6.0, "")
+    assert tried == [0, 9, 1, 2, 4, 8]
+    assert "out of reach" in MixedSearch.until(search, 9.5, lambda line: None)[1]
+
+
 def test_of_equal_layers_the_same_stay_int8_in_every_run():
     """Sets of strings have another order in every process; here one of twenty layers alone can do without."""
     names = frozenset(f"layer{i:02}" for i in range(20))

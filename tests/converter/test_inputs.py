@@ -77,7 +77,7 @@ def test_a_normaliser_in_front_is_what_the_integers_mean(tmp_path: Path) -> None
     assert len(plain.graph.layers) == 4 and _quality(model, plain, _samples(1, 16, MEAN, SPREAD))[0] < 5
 
 
-@pytest.mark.parametrize("kind", ["gemm", "gemm with alpha", "matmul", "matmul, add"])
+@pytest.mark.parametrize("kind", ["gemm", "gemm with alpha", "gemm with both", "matmul", "matmul, add"])
 def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     """As a driving policy reads its states: the weights expect them as they are."""
     mean, spread = np.array([0, 0.1, 20, -3], np.float32), np.array([0.01, 0.3, 35, 5], np.float32)
@@ -85,7 +85,12 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     first = {
         "gemm": [helper.make_node("Gemm", ["x", "w", "b"], ["a"])],
         "gemm with alpha": [helper.make_node("Gemm", ["x", "w"], ["a"], transB=1, alpha=0.5, beta=3.0)],
-        "matmul": [helper.make_node("MatMul", ["x", "w"], ["a"])],
+        "gemm with both": [helper.make_node("Gemm", ["x", "w", "b"], ["a"], alpha=0.5, beta=3.0)],
+        "matmul": [
+            helper.make_node("Sub", ["x", "one"], ["less"]),
+            helper.make_node("Div", ["less", "two"], ["half"]),
+            helper.make_node("MatMul", ["half", "w"], ["a"]),
+        ],
         "matmul, add": [
             helper.make_node("MatMul", ["x", "w"], ["m"]),
             helper.make_node("Add", ["b", "m"], ["a"]),
@@ -98,6 +103,7 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     ]
     transposed = kind == "gemm with alpha"
     constants = {"w": w.T.copy() if transposed else w, "b": weights(2, 32), "v": weights(3, 32, 5)}
+    constants |= {"one": np.ones(1, np.float32), "two": np.full(1, 2, np.float32)} if kind == "matmul" else {}
     model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
     onnx.save(model, tmp_path / "m.onnx")
     cases: dict[InputType, list[str]] = {"int8": [], "float32": ["float_binary", "float_binary", "to_int8"]}

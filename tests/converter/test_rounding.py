@@ -40,6 +40,19 @@ def test_between_the_nearest_and_the_best_of_all(seed: int) -> None:
     assert best * 0.999 <= lost(with_feedback(row[None], gram[None])[0]) < 0.7 * lost(np.rint(row))
 
 
+def test_long_sums_share_errors_from_block_to_block() -> None:
+    """300 inputs that are mixtures of 20: what the last blocks can take back of the first is nearly all."""
+    vectors = weights(1, 400, 20).astype(np.float64) @ weights(2, 20, 300)
+    gram, rows = vectors.T @ vectors, 9 * weights(3, 4, 300).astype(np.float64)
+    rounded = with_feedback(rows[None], gram[None])[0]
+
+    def lost(integers: np.ndarray) -> float:
+        return float((((integers - rows) @ vectors.T) ** 2).sum())
+
+    assert lost(rounded) < 0.15 * lost(np.rint(rows))
+    assert np.abs(rounded - rows).max() < 4
+
+
 def test_sums_that_no_inputs_have() -> None:
     """What subtracting a large mean leaves of float32 may have negative squares: it is damped."""
     vectors = _correlated(8, 40)[0].T.astype(np.float64)
