@@ -45,13 +45,13 @@ def obstacle_to_products(setting: LoopSetting) -> str:
 def obstacle_to_core_products(setting: LoopSetting) -> str:
     """Why the core cannot issue a layer in tiles as the unit would, whatever the mapping; empty if it may.
 
-    It stores what the unit cannot, sums and rows with scales of their own, and takes kernel taps whose pixels
-    are as many rows of the input tile, each read by one tap.
+    It stores what the unit cannot, sums, and rows or channels with scales of their own, and takes kernel taps
+    whose pixels are as many rows of the input tile, each read by one tap.
     """
     layer, d = setting.layer, setting.layer.dims
     if len(setting.group.layers) > 1:
         return "it runs tile by tile with others"
-    if layer.op == "depthwise" or layer.channel_scale is not None:
+    if layer.op == "depthwise":
         return "it is no matrix product"
     if any(layer.pads) or any(n > 1 and t > 1 for n, t in ((d.P, d.R), (d.Q, d.S))):
         return "its taps share pixels"

@@ -143,8 +143,9 @@ class NestWork:
         if issue != "core_ws":
             own = placement.has_row_scale
             return row_commands(self.nest, self.target, 1) if own else self._channel_commands
-        most = self.target.max_block_len
-        rows = row_commands(self.nest, self.target, most) if placement.has_row_scale else 0
+        rows = self._channel_commands
+        if placement.has_row_scale:
+            rows = row_commands(self.nest, self.target, self.target.max_block_len)
         return (TILED_COMMAND * rows + TILE * self._tiles) / ROW_COMMAND
 
     def issued(self, placement: Placement) -> Issued:

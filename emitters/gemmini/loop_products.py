@@ -119,7 +119,8 @@ class CoreProducts(ProductLoops):
             transposed = "true" if form.transposed else "false"
             c.line(f".b_transposed = {transposed}, .activation = {activation}, .scale = {scale},")
             size = "acc_t" if self.stores_sums else "elem_t"
-            c.line(f".size = sizeof({size}), .factor = {self.factor},")
+            by_channel = "false" if form.layer.channel_scale is None else "true"
+            c.line(f".size = sizeof({size}), .factor = {self.factor}, .by_channel = {by_channel},")
         c.call("begin_core_product", "&product")
         self._loops()
 
@@ -127,8 +128,10 @@ class CoreProducts(ProductLoops):
         self._call("core_tile", self._factors())
 
     def _factors(self) -> Expr:
-        """Of the tile's first row."""
+        """Of the tile's first row, or of its first channel."""
         scales = self.form.layer.row_scale
+        if self.form.layer.channel_scale is not None:
+            return plus("channel_scales", self.at.output_channel(self.form.dims.K))
         if scales is None:
             return "NULL"
         dims: tuple[Dim, ...] = ("G", *PIXELS)

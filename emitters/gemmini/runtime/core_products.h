@@ -13,7 +13,8 @@ typedef struct {
     int32_t activation;
     acc_scale_t scale;
     int32_t size;           /* bytes of a result */
-    ptrdiff_t factor;       /* from the factor of a row to the next; without factors 0 */
+    ptrdiff_t factor;       /* from the factor of a row to the next; without such factors 0 */
+    bool by_channel;        /* factors are those of channels */
     int32_t turn[2], final; /* halves of the scratchpad that are next, of the accumulator */
 } core_product_t;
 
@@ -64,7 +65,8 @@ ALWAYS_INLINE void stream_blocks(
     }
 }
 
-/* Stores i rows of j results, `blocks` blocks of accumulator rows beside each other. */
+/* Stores i rows of j results, `blocks` blocks of accumulator rows beside each other; channels of unlike scale as
+ * store_scaled_channels does. */
 static inline void store_core_tile(
     const core_product_t *product, uintptr_t c, const float *factors, uint32_t row, int32_t i, int32_t j,
     int32_t blocks)
@@ -78,6 +80,19 @@ static inline void store_core_tile(
                 gemmini_extended_mvout(
                     c + (uintptr_t)p * pitch + (uintptr_t)(k * product->size),
                     from + (uint32_t)(p * blocks + k), MIN(most, j - k), MIN(DIM, i - p));
+            }
+        }
+        return;
+    }
+    if (product->by_channel) {
+        for (int32_t k = 0; k < j; k += DIM) {
+            for (int32_t count = MIN(DIM, j - k); count > 0; count--) {
+                gemmini_extended_config_st(pitch, product->activation, product->scale * factors[k + count - 1]);
+                for (int32_t p = 0; p < i; p += DIM) {
+                    gemmini_extended_mvout(
+                        c + (uintptr_t)p * pitch + (uintptr_t)k, from + (uint32_t)(p * blocks + k), count,
+                        MIN(DIM, i - p));
+                }
             }
         }
         return;

@@ -58,4 +58,7 @@ def scaled(kind: str, activation: Activation, seed: int) -> Graph:
 def test_every_channel_has_its_scale(kind: str, side: int) -> None:
     """Tiles of one block of channels and of several, the last one narrower."""
     graph = scaled(kind, "relu" if side == 16 else "none", side)
-    check(Case(optimize(graph, target_of(side), method="layerwise").schedule))
+    schedule = optimize(graph, target_of(side), method="layerwise").schedule
+    check(Case(schedule))
+    issues = [mapping.issue for mapping in schedule.mappings.values()]
+    assert issues == ["core_ws" if kind == "rows" else "instructions"]
