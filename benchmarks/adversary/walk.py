@@ -219,7 +219,9 @@ def _drawn_group(
         some = 1 if canonical else int(rng.choice(divisors(groups)))
     tile = GroupTile(n, p, q, some)
     if canonical and problem.rules.latency == "clock":
-        tiles = list(halved_tiles(graph, layers))
+        tiles = [*halved_tiles(graph, layers), *problem.groups.channel_tiles(layers)]
+        if not tiles:
+            raise ScheduleError(f"{layers[0]}: the space has no tile of its group")
         tile = tiles[int(rng.integers(len(tiles)))]
     every = shared_channels(graph, layers)
     if every > 1 and rng.random() < 0.7:
