@@ -20,6 +20,7 @@ from fadiff.converter.ir.operators import Kind, named
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.fold import constant_sizes, fold_constants
 from fadiff.converter.read.opsets import opset_of
+from fadiff.converter.read.runtime import run_operator
 
 _DEEPEST = 16
 """Branches within branches: each round of folding opens one level."""
@@ -170,8 +171,9 @@ def _goes_on(body: onnx_ir.Graph) -> bool:
     return value is body.inputs[1] or (content is not None and bool(content.all()))
 
 
-_OPS = named(Kind.SEQUENCE) | {"Identity"}
-"""But for SequenceMap, which is a loop."""
+_COUNTING = named(Kind.ARITHMETIC)
+_OPS = named(Kind.SEQUENCE) | {"Identity"} | _COUNTING
+"""But for SequenceMap, which is a loop; arithmetic of lengths and positions."""
 _SPLITS_BY_INPUT = 13
 
 
@@ -203,6 +205,8 @@ class _Flattener:
     def replaces(self, node: onnx_ir.Node) -> bool:
         """Whether what a node gives is written otherwise, or known."""
         (out,) = node.outputs
+        if node.op_type in _COUNTING:
+            return self._count(node)
         if node.op_type == "SplitToSequence":
             return self._split(node)
         if node.op_type in ("SequenceConstruct", "SequenceEmpty"):
@@ -219,6 +223,17 @@ class _Flattener:
             return self._concat(node, parts)
         else:
             return self._changes(node, parts)
+        return True
+
+    def _count(self, node: onnx_ir.Node) -> bool:
+        """A number that is known: the last place, say."""
+        numbers = [content_of(value) for value in node.inputs]
+        known = [number for number in numbers if number is not None and number.size == 1]
+        if len(known) < len(numbers) or node.attributes:
+            return False
+        (out,) = node.outputs
+        result = run_operator(node.op_type, self.opset, known, {})
+        self.edit.replace(out, self.edit.constant(f"{out.name}.number", result))
         return True
 
     def _changes(self, node: onnx_ir.Node, parts: list[Value]) -> bool:

@@ -144,6 +144,19 @@ SEQUENCES = {
             helper.make_node("ConcatFromSequence", ["r"], ["y"], axis=1),
         ]
     ),
+    "filled one by one, the last first": (
+        [
+            helper.make_node("SplitToSequence", ["a"], ["q"], axis=1, keepdims=0),
+            helper.make_node("SequenceLength", ["q"], ["n"]),
+            helper.make_node("Sub", ["n", "one"], ["end"]),
+            helper.make_node("SequenceAt", ["q", "end"], ["v"]),
+            helper.make_node("SequenceAt", ["q", "first"], ["u"]),
+            helper.make_node("SequenceEmpty", [], ["none"]),
+            helper.make_node("SequenceInsert", ["none", "v"], ["r"]),
+            helper.make_node("SequenceInsert", ["r", "u"], ["s"]),
+            helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=1, new_axis=1),
+        ]
+    ),
     "made": (
         [
             helper.make_node("Tanh", ["a"], ["t"]),
@@ -164,6 +177,7 @@ def test_sequences_of_constant_length(kind: str, tmp_path: Path) -> None:
         "w": weights(1, 8, 16),
         "sizes": ints(8, 8),
         "three": np.array(3),
+        "one": np.array(1),
         "first": np.array(0),
         "last": np.array(-1),
     }
