@@ -10,12 +10,20 @@ typedef uint64_t __attribute__((may_alias)) packed_t;
 #define LANES(byte) (UINT64_C(0x0101010101010101) * (byte))
 #define EVEN_LANES UINT64_C(0x00ff00ff00ff00ff)
 
-enum { LONG_RUN = 16 }; /* elements from which on a run is worked on word by word, where it can be */
+/* Elements from which on a run is worked on word by word, where it can be, and the extremum of a row is, wherever it
+ * begins. */
+enum { LONG_RUN = 16, LONG_EXTREMUM = 64 };
 
 /* Whether x, and what is a multiple of `distance` from it, can be loaded as words. */
 static inline bool is_packed(const void *x, ptrdiff_t distance)
 {
     return (((uintptr_t)x | (uintptr_t)distance) & 7) == 0;
+}
+
+/* Elements before the first word of those from x on. */
+static inline int32_t before_words(const void *x)
+{
+    return (int32_t)(-(uintptr_t)x & 7);
 }
 
 static inline packed_t load_packed(const void *x)

@@ -32,6 +32,23 @@ ALWAYS_INLINE packed_t extremum_packed(const elem_t *x, ptrdiff_t distance, int3
     return value;
 }
 
+/* The extremum of a long row that begins between words.  No part of its callers, whose registers it would take. */
+#define RAGGED_EXTREMUM(name, function)                                                           \
+    static __attribute__((noinline, unused)) wide_t name(const elem_t *x, int32_t length)         \
+    {                                                                                             \
+        wide_t value = x[0];                                                                      \
+        const int32_t before = before_words(x), whole = (length - before) / 8;                    \
+        EACH(l, before, value = reduced(value, x[l], function));                                  \
+        const packed_t lanes = extremum_packed(x + before, 8, whole, function);                   \
+        EACH(lane, 8, value = reduced(value, lane_of(lanes, lane), function));                    \
+        const int32_t done = before + 8 * whole;                                                  \
+        EACH(l, length - done, value = reduced(value, x[done + l], function));                    \
+        return value;                                                                             \
+    }
+RAGGED_EXTREMUM(largest_of_ragged, REDUCE_MAX)
+RAGGED_EXTREMUM(smallest_of_ragged, REDUCE_MIN)
+#undef RAGGED_EXTREMUM
+
 /* Eight neighbouring columns, reduced. */
 ALWAYS_INLINE void
 reduced_columns(const elem_t *x, ptrdiff_t step, int32_t length, reduce_t function, int32_t columns[8])
@@ -65,6 +82,9 @@ ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length
         return (wide_t)sum;
     }
 #else
+    if (step == 1 && function != REDUCE_SUM && length >= LONG_EXTREMUM && !is_packed(x, 0)) {
+        return function == REDUCE_MAX ? largest_of_ragged(x, length) : smallest_of_ragged(x, length);
+    }
     const int32_t whole = step == 1 && length >= LONG_RUN && is_packed(x, 0) ? length / 8 : 0;
     for (; function == REDUCE_SUM && done < 8 * whole; done += 8 * MOST_SUMMED) {
         const int32_t words = MIN(whole - done / 8, MOST_SUMMED);

@@ -88,7 +88,7 @@ static inline void moments(
     int32_t block, float part, float variance_scale, float epsilon, float steps)
 {
     output += (ptrdiff_t)rows->outer * width;
-    memset(output, 0, (size_t)rows->outer * (size_t)width);
+    clear(output, rows->outer * width);
     for (int32_t o = 0; o < rows->outer; o++) {
         const int64_t total = sums[o];
         const int64_t spread = (int64_t)squares_of(rows, products, o) * width - total * total;

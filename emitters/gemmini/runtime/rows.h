@@ -84,10 +84,10 @@ static inline left_t left_of(const int8_t *mask, int32_t length)
 }
 
 /* Zeros, in words where they may be. */
-static inline void clear(elem_t *y, int32_t count)
+ALWAYS_INLINE void clear(elem_t *y, int32_t count)
 {
 #ifndef ELEM_T_IS_FLOAT
-    const int32_t before = MIN(count, (int32_t)(-(uintptr_t)y % 8));
+    const int32_t before = MIN(count, before_words(y));
     EACH(i, before, y[i] = 0);
     const int32_t words = (count - before) / 8;
     EACH(i, words, store_packed(y + before + 8 * i, 0));
