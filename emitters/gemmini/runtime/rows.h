@@ -84,7 +84,7 @@ static inline left_t left_of(const int8_t *mask, int32_t length)
 }
 
 /* Zeros, in words where they may be. */
-ALWAYS_INLINE void clear(elem_t *y, int32_t count)
+static inline void clear(elem_t *y, int32_t count)
 {
 #ifndef ELEM_T_IS_FLOAT
     const int32_t before = MIN(count, before_words(y));
