@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from fadiff.converter.decompose.contrib import FUNCTIONS
-from fadiff.converter.lower.table import FOR_ALL, OPERATORS
+from fadiff.converter.lower.rows import _softmax_axes
+from fadiff.converter.lower.table import FOR_ALL, OPERATORS, find
 
 
 def test_every_rule_is_written_down() -> None:
@@ -16,3 +19,18 @@ def test_every_rule_is_written_down() -> None:
 def test_no_operator_is_listed_twice() -> None:
     keys = [(entry.domain, entry.op, entry.since) for entry in OPERATORS]
     assert len(keys) == len(set(keys))
+
+
+def test_an_operator_is_known_from_its_first_opset_on() -> None:
+    for entry in OPERATORS:
+        node = SimpleNamespace(domain=entry.domain, op=entry.op, version=entry.since)
+        assert find(node) is entry
+        node.version -= 1
+        assert find(node) is not entry
+
+
+def test_a_softmax_without_an_axis() -> None:
+    """ONNX: the last axis from opset 13 on, before that all from the second on."""
+    versions = {1: (1, 2, 3), 11: (1, 2, 3), 13: (3,)}
+    found = {v: _softmax_axes(SimpleNamespace(attributes={}, version=v), 4) for v in versions}
+    assert found == versions
