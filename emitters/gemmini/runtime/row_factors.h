@@ -48,7 +48,9 @@ static inline void exponentials(
             elem_t *y = output + row_start(rows, o, 0);
             HIDE(y);
             reciprocals[o] = exponentials_row(x, y, left.count, table, left.mask, one);
-            clear(y + left.count, rows->length - left.count);
+            if (left.count < rows->length) {
+                clear(y + left.count, rows->length - left.count);
+            }
         }
     }
 }
