@@ -69,6 +69,8 @@ def pick_of(program: Program, node: Node, value: str) -> Pick | None:
     if node.inputs[0] != value or value in node.inputs[1:] or node.domain:
         return None
     if node.op == "Split":
+        if any(len(program.shapes[output]) != len(shape) for output in node.outputs):  # (so is this)
+            return None
         axis, start, parts = int(node.attributes.get("axis", 0)) % len(shape), 0, []
         for output in node.outputs:
             count = program.shapes[output][axis]
