@@ -230,6 +230,8 @@ def held_out(measured: Path, target: str) -> dict[str, Any]:
     every = sorted(samples(measured, target, "held-out", OTHER_SOC), key=lambda one: FORMS.index(one.form))
     newest = {sample.program: sample for sample in every if kind_of(sample.program) not in fitted}
     data = list(newest.values())
+    if not data:
+        return {"programs": 0}
     predicted, measured_cycles = beside(data, target)
     ratios: dict[str, list[float]] = {}
     for sample, ratio in zip(data, predicted / measured_cycles, strict=True):
@@ -265,12 +267,14 @@ def main(arguments: list[str]) -> int:
     content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
     side = load_target(options.target).side
     if options.held_out:
+        validation = content["validation"][str(side)]
         found = held_out(options.measured, options.target)
-        content["validation"][str(side)]["held_out"] = found
-        content["validation"][str(side)]["networks"] = networks(WHOLE, options.target)
+        if found["programs"]:
+            validation["held_out"] = found
+            print(f"held_out: programs={found['programs']} median_error={found['median_error']}", end=" ")
+            print(f"p90_error={found['p90_error']} spearman={found['spearman']}")
+        validation["networks"] = networks(WHOLE, options.target)
         options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        print(f"held_out: programs={found['programs']} median_error={found['median_error']}", end=" ")
-        print(f"p90_error={found['p90_error']} spearman={found['spearman']}")
         return 0
     data = [sample for sample in samples(options.measured, options.target) if sample.on_array]
     measured = np.array([sample.cycles for sample in data])

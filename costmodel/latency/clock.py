@@ -240,14 +240,14 @@ def error_against_rtl(model: LatencyModel, target: Target) -> str:
         )
     _, validation = clock()
     side = max((timed for timed in validation if timed <= target.side), default=min(validation))
-    found, apart = validation[side]["by_model"][model], validation[side].get("held_out")
-    others = ""
-    if model == "clock" and apart is not None:
+    found, others = validation[side]["by_model"][model], ""
+    apart, whole = (validation[side].get(use) if model == "clock" else None for use in ("held_out", "networks"))
+    if apart is not None:
         others = (
             f"; {100 * apart['median_error']:.0f} % and {100 * apart['p90_error']:.0f} % on "
             f"{apart['programs']} of other kinds that it was never fitted to"
         )
-        whole = validation[side]["networks"]
+    if whole is not None:
         others += (
             f"; {100 * whole['median_error']:.0f} %, at most {100 * whole['worst']:.0f} %, "
             f"in {whole['runs']} runs of networks"
