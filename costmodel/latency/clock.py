@@ -250,7 +250,7 @@ def error_against_rtl(model: LatencyModel, target: Target) -> str:
     if whole is not None:
         others += (
             f"; {100 * whole['median_error']:.0f} %, at most {100 * whole['worst']:.0f} %, "
-            f"in {whole['runs']} runs of networks"
+            f"in {whole['runs']} run{'s' * (whole['runs'] > 1)} of networks"
         )
     return (
         f"median error {100 * found['median_error']:.0f} %, nine in ten below "
