@@ -241,7 +241,8 @@ def error_against_rtl(model: LatencyModel, target: Target) -> str:
     _, validation = clock()
     side = max((timed for timed in validation if timed <= target.side), default=min(validation))
     found, others = validation[side]["by_model"][model], ""
-    apart, whole = (validation[side].get(use) if model == "clock" else None for use in ("held_out", "networks"))
+    uses = ("held_out", "networks")
+    apart, whole = (validation[side].get(use) if model == "clock" else None for use in uses)
     if apart is not None:
         others = (
             f"; {100 * apart['median_error']:.0f} % and {100 * apart['p90_error']:.0f} % on "
