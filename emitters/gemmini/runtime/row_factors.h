@@ -48,9 +48,7 @@ static inline void exponentials(
             elem_t *y = output + row_start(rows, o, 0);
             HIDE(y);
             reciprocals[o] = exponentials_row(x, y, left.count, table, left.mask, one);
-            if (left.count < rows->length) {
-                clear(y + left.count, rows->length - left.count);
-            }
+            clear(y + left.count, rows->length - left.count);
         }
     }
 }
