@@ -34,7 +34,7 @@ from fadiff.optimizer import Settings
 from fadiff.optimizer.codesign.area import Area
 from fadiff.optimizer.codesign.designs import Gemminis, Machines
 from fadiff.optimizer.codesign.score import GemminiScorer, MachineScorer, Scorer
-from fadiff.optimizer.codesign.search import SEARCHES, search
+from fadiff.optimizer.codesign.search import SEARCHES, obstacle_to_method, search
 from fadiff.optimizer.mapping_methods import MapOptions
 from fadiff.samples.catalog import SAMPLES
 from fadiff.samples.export import export
@@ -65,9 +65,6 @@ def main(arguments: list[str]) -> int:
     add_profile(parser, "hw")
     add_out(parser)
     options = parser.parse_args(arguments)
-    able = [name for name in SEARCHES if options.machine or name != "gradient"]
-    options.methods = options.methods or able
-    check_known(options.methods, able, "method")
     check_known(options.models, SAMPLES, "model")
     named = {name: _graph(name) for name in options.models}
     designs: Gemminis | Machines
@@ -76,6 +73,9 @@ def main(arguments: list[str]) -> int:
         designs = Machines(machine, dict(_halves_and_doubles(machine)), Area(), options.area)
     else:
         designs = Gemminis(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
+    able = [name for name in SEARCHES if not obstacle_to_method(designs, name)]
+    options.methods = options.methods or able
+    check_known(options.methods, able, "method")
     print(f"{len(designs.feasible)} designs of at most {options.area:g} mm2", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     reached: dict[str, list[float]] = {}

@@ -69,12 +69,16 @@ def codesign(
         InputError: the space or a model cannot be used, or no design is that small.
     """
     from fadiff.optimizer.codesign.score import pareto
-    from fadiff.optimizer.codesign.search import search
+    from fadiff.optimizer.codesign.search import SEARCHES, obstacle_to_method, search
 
     console, space, files = console or Console(verbosity=-1), Path(space), [Path(model) for model in models]
     described = read_space(space)
     base = base_hardware(described, space)
     designs = _designs(described, base, space, area)
+    able = [name for name in SEARCHES if not obstacle_to_method(designs, name)]
+    method = method or able[0]
+    if reason := obstacle_to_method(designs, method):
+        raise InputError(f"--{reason}")
     folder = None if out is None else Path(out)
     if folder is not None:
         check_folder(folder, force=force)
@@ -82,9 +86,6 @@ def codesign(
         raise InputError(f"{twice[0]}: two models are called {twice[0].stem}: rename one")
     options, reading = named_search(described.search, space, base), ModelOptions(dims=dims or {})
     scorer = _scorer(console, files, designs, options, reading, seconds)
-    method = method or ("gradient" if isinstance(base, Machine) else "local")
-    if method == "gradient" and not isinstance(base, Machine):
-        raise InputError("--method gradient chooses machines of fadiff map; of Gemminis local finds the same")
     with console.stage(f"searching {len(designs.feasible):,} designs of at most {area:g} mm2"):
         search(scorer, method, seed)
     if folder is not None:

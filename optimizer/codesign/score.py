@@ -121,15 +121,6 @@ class Scorer(ABC, Generic[Hardware]):
             )
         return min((f.scored for f in self.found), key=self.value)
 
-    def relaxed(self) -> MachineCodesign | None:
-        """The same networks on hardware of trainable sizes; None of Gemminis: descent found no design there
-        that judging layers alone had not.
-
-        Raises:
-            ImportError: without torch.
-        """
-        return None
-
     def value(self, scored: Scored) -> float:
         """What is minimised."""
         mean = scored.mean
@@ -222,8 +213,12 @@ class MachineScorer(Scorer[Machine]):
         }
         return {name: Cost(best.energy * 1e-6, best.cycles) for name, best in found.items()}
 
-    def relaxed(self) -> MachineCodesign | None:
-        """Factors and orders of all layers alone, and sizes of a machine."""
+    def relaxed(self) -> MachineCodesign:
+        """Factors and orders of all layers alone, and sizes of a machine, all trainable.
+
+        Raises:
+            ImportError: without torch.
+        """
         from fadiff.optimizer.codesign.machine_descent import MachineCodesign
 
         return MachineCodesign(self.graphs, self._machines, self.objective)

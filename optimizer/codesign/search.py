@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fadiff.optimizer.codesign.designs import Sizes
-from fadiff.optimizer.codesign.score import Scorer
+from fadiff.optimizer.codesign.designs import Designs, Machines, Sizes
+from fadiff.optimizer.codesign.score import MachineScorer, Scorer
 
 SearchName = Literal["gradient", "local", "sweep", "random", "bayesian"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
@@ -18,6 +18,13 @@ SCREENED, DESCENDED, REFINED = 0.15, 0.4, 0.6
 RESTARTS = 12
 FEWEST, MOST_SCREENED, STARTS = 4, 48, 4
 GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def obstacle_to_method(space: Designs[Any], method: SearchName) -> str:
+    """Why a method finds no such hardware; empty if it does."""
+    if method == "gradient" and not isinstance(space, Machines):
+        return "method gradient chooses machines of fadiff map; of Gemminis local finds the same"
+    return ""
 
 
 def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
@@ -35,6 +42,8 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
         ImportError: `bayesian` without optuna.
         ValueError: `gradient` of Gemminis.
     """
+    if reason := obstacle_to_method(scorer.space, method):
+        raise ValueError(reason)
     METHODS[method](scorer, seed)
     _ = scorer.best
 
@@ -42,6 +51,7 @@ def search(scorer: Scorer[Any], method: SearchName, seed: int = 0) -> None:
 def _gradient(scorer: Scorer[Any], seed: int) -> None:
     from fadiff.optimizer.codesign.descent import descend
 
+    assert isinstance(scorer, MachineScorer)  # (as `search` has seen)
     screened = _screen(scorer, seed, SCREENED)
     began = scorer.used
     length = max(DESCENDED * scorer.seconds - began, 1e-9)
@@ -50,10 +60,7 @@ def _gradient(scorer: Scorer[Any], seed: int) -> None:
         return (scorer.used - began) / length
 
     starts = [screened[i % len(screened)] for i in range(RESTARTS)]
-    relaxed = scorer.relaxed()
-    if relaxed is None:
-        raise ValueError("method gradient chooses machines of fadiff map; of Gemminis local finds the same")
-    proposed, steps = descend(relaxed, starts, seed, share)
+    proposed, steps = descend(scorer.relaxed(), starts, seed, share)
     scorer.say(f"descent: {steps} steps of {RESTARTS} restarts, {len(proposed)} designs")
     _finish(scorer, proposed)
 
