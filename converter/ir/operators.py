@@ -74,7 +74,9 @@ class Kind(Flag):
 
 ELEMENTWISE = Kind.UNARY | Kind.BINARY
 WEIGHTED = Kind.PRODUCT | Kind.TRANSPOSED
-MOVE = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE | Kind.SHUFFLE
+REARRANGE = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE
+"""All elements of the first input, its axes in another order or under another shape."""
+MOVE = REARRANGE | Kind.SHUFFLE
 """All elements of the first input."""
 KEEPS_SCALE = MOVE | Kind.PICK
 """Nothing but elements of the first input: what holds for all of them holds for the result, its scale too."""

@@ -12,14 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-from fadiff.converter.ir.operators import Kind, is_a, keeps_scale, output_axis
+from fadiff.converter.ir.operators import REARRANGE, Kind, is_a, keeps_scale, output_axis
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed, Scale
 from fadiff.converter.plan.plan import Step, clip_bounds
 from fadiff.converter.quantise.scales import saturates_at
 from fadiff.converter.quantise.zeros import LOWEST, is_product, is_read_shifted, is_table, readers_of
-
-_MOVES = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE
 
 
 def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
@@ -73,14 +71,14 @@ def kept_zeros(
     found = {value: scale for value, scale in given.items() if value not in fixed}
 
     def moves(step: Step) -> bool:
-        is_move = step.kind == "node" and is_a(step.head, _MOVES)
+        is_move = step.kind == "node" and is_a(step.head, REARRANGE)
         return is_move and found.get(step.source) == found.get(step.output)
 
     def is_written(value: str) -> bool:
         step = writers.get(value)
         if step is None:
             return value in program.inputs and value not in program.byte_inputs
-        if step.kind == "node" and is_a(step.head, _MOVES):
+        if step.kind == "node" and is_a(step.head, REARRANGE):
             return moves(step)
         return is_table(program, step) or (is_product(program, step) and _saturates(step, found[value]))
 

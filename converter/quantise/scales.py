@@ -8,14 +8,13 @@ from operator import itemgetter
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-from fadiff.converter.ir.operators import Kind, is_a, keeps_scale, linear_factor
+from fadiff.converter.ir.operators import REARRANGE, Kind, is_a, keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
 from fadiff.converter.plan.plan import Step
 
 _TOLERATED_RATIO = 2.0
 _SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
-_MOVES = Kind.SAME | Kind.RESHAPE | Kind.TRANSPOSE
 
 
 def int8_steps(steps: Sequence[Step]) -> list[Step]:
@@ -265,7 +264,7 @@ def _way_out(program: Program, value: str) -> tuple[str, ...]:
     names, ops = [value], set[str]()
     while value not in program.outputs:
         reader = program.sole_consumer(value)
-        if reader is None or not is_a(reader, _MOVES):
+        if reader is None or not is_a(reader, REARRANGE):
             return ()
         ops.add("Transpose" if reader.op == "Transpose" else "Reshape")
         value = reader.outputs[0]
