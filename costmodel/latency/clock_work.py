@@ -140,13 +140,10 @@ class NestWork:
 
     def _row_commands(self, placement: Placement, issue: Issue) -> Number:
         """What Gemmini waits for; tiles of LOOP_WS by the core have blocks of channels beside each other."""
-        if issue != "core_ws":
-            own = placement.has_row_scale
-            return row_commands(self.nest, self.target, 1) if own else self._channel_commands
-        rows = self._channel_commands
+        in_tiles, commands = issue == "core_ws", self._channel_commands
         if placement.has_row_scale:
-            rows = row_commands(self.nest, self.target, self.target.max_block_len)
-        return (TILED_COMMAND * rows + TILE * self._tiles) / ROW_COMMAND
+            commands = row_commands(self.nest, self.target, self.target.max_block_len if in_tiles else 1)
+        return (TILED_COMMAND * commands + TILE * self._tiles) / ROW_COMMAND if in_tiles else commands
 
     def issued(self, placement: Placement) -> Issued:
         """What the core issues where no loop unit runs the tiles.

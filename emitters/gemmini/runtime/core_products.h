@@ -42,11 +42,10 @@ ALWAYS_INLINE void stream_blocks(
     int32_t columns)
 {
     const int32_t whole = rows / DIM, rest = rows % DIM;
-    int32_t block = 0;
     if (whole > 0) {
         gemmini_extended_preload(stationary, to, columns, depth, columns, DIM);
         gemmini_extended_compute_preloaded(from, GARBAGE_ADDR, depth, DIM, columns, DIM);
-        for (block = 1; block < whole; block++) {
+        for (int32_t block = 1; block < whole; block++) {
             from += (uint32_t)distance;
             to += (uint32_t)to_next;
             gemmini_extended_preload(GARBAGE_ADDR, to, columns, depth, columns, DIM);
