@@ -148,27 +148,28 @@ def with_feedback(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
         gram: [groups, inputs, inputs], sums over input vectors of their products.
     """
     diagonal = np.einsum("gii->gi", gram)
-    mean = diagonal.mean(1)
-    order = np.argsort(-diagonal, axis=1, kind="stable")
+    order = np.argsort(-diagonal, axis=1, kind="stable")[:, ::-1]
     gram = np.take_along_axis(np.take_along_axis(gram, order[:, :, None], 1), order[:, None, :], 2)
-    spread = _spread(gram, mean)
-    left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], 2)
-    out = np.empty_like(left)
-    inputs = left.shape[2]
-    for start in range(0, inputs, _BLOCK):
-        end = min(start + _BLOCK, inputs)
-        errors = np.empty((*left.shape[:2], end - start))
-        for i in range(start, end):
-            out[:, :, i] = np.clip(np.rint(left[:, :, i]), -INT8_MAX, INT8_MAX)
-            errors[:, :, i - start] = (left[:, :, i] - out[:, :, i]) / spread[:, i, i, None]
-            left[:, :, i + 1 : end] -= errors[:, :, i - start, None] * spread[:, None, i, i + 1 : end]
-        left[:, :, end:] -= errors @ spread[:, start:end, end:]
+    share = _shares(gram, diagonal.mean(1))
+    left = np.take_along_axis(weights.astype(np.float64).transpose(0, 2, 1), order[:, :, None], 1)
+    errors, out = np.zeros_like(left), np.empty(left.shape, np.int8)
+    for end in range(left.shape[1], 0, -_BLOCK):
+        start = max(0, end - _BLOCK)
+        wanted = left[:, start:end] + share[:, start:end, end:] @ errors[:, end:]
+        for i in reversed(range(start, end)):
+            row = wanted[:, i - start] + (share[:, i, None, i + 1 : end] @ errors[:, i + 1 : end])[:, 0]
+            out[:, i] = np.clip(np.rint(row), -INT8_MAX, INT8_MAX)
+            errors[:, i] = left[:, i] - out[:, i]
     back = np.argsort(order, axis=1)
-    return np.take_along_axis(out, back[:, None, :], 2).astype(np.int8)
+    return np.take_along_axis(out, back[:, :, None], 1).transpose(0, 2, 1)
 
 
-def _spread(gram: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Upper triangles whose rows say how an error is spread over the inputs to come.
+def _shares(gram: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """[group, i, j]: what input i takes back of an error of input j, which was rounded before it (j > i).
+
+    With gram = L L^T a loss is the square of L^T errors, whose row i vanishes so: no matrix is inverted, and
+    the integers are those of algorithm 1 (Chen et al., "The geometry of LLM quantization: GPTQ as Babai's
+    nearest plane algorithm", 2025).
 
     Sums of inputs that hardly vary around a large mean are little but rounding errors, and may not be those
     of any inputs: then damping grows until they are.
@@ -179,9 +180,11 @@ def _spread(gram: np.ndarray, mean: np.ndarray) -> np.ndarray:
         # inputs that are always zero have no say: nothing is spread
         damped = np.where(mean[:, None, None] > 0, gram + damping[:, None, None] * unit, unit)
         try:
-            return np.asarray(np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1))
+            factor = np.linalg.cholesky(damped).transpose(0, 2, 1)
         except np.linalg.LinAlgError:
             damping = damping * 10
+        else:
+            return np.asarray(factor / np.einsum("gii->gi", factor)[:, :, None])
     return np.broadcast_to(unit, gram.shape)
 
 
