@@ -216,17 +216,25 @@ typedef struct {
     int32_t index[8];
 } run_t;
 
-static inline run_t first_run(const loops_t *loops)
+/* Element by element: for a structure of zeros GCC calls memset and copies it, and loses what is constant. */
+ALWAYS_INLINE run_t first_run(const loops_t *loops)
 {
     const int32_t innermost = loops->rank - 1;
-    run_t run = {.count = loops->shape[innermost], .dense = true};
+    run_t run;
+    run.count = loops->shape[innermost];
     run.left = innermost > 0 ? loops->shape[innermost - 1] - 1 : 0;
-    for (int32_t i = 0; i < loops->operands; i++) {
-        run.step[i] = loops->strides[i][innermost];
-        run.next[i] = innermost > 0 ? loops->strides[i][innermost - 1] : 0;
+    run.dense = true;
+    for (int32_t axis = 0; axis < innermost; axis++) {
+        run.index[axis] = 0;
+    }
+    FOUR_TIMES(i, 0, {
+        const bool used = i < loops->operands;
+        run.at[i] = 0;
+        run.step[i] = used ? loops->strides[i][innermost] : 1;
+        run.next[i] = used && innermost > 0 ? loops->strides[i][innermost - 1] : 0;
         run.dense = run.dense && run.step[i] == 1;
         HIDE(run.at[i]);
-    }
+    })
     return run;
 }
 

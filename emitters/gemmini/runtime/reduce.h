@@ -23,13 +23,25 @@ ALWAYS_INLINE wide_t reduced(wide_t value, wide_t x, reduce_t function)
 }
 
 #ifndef ELEM_T_IS_FLOAT
+ALWAYS_INLINE packed_t reduced_packed(packed_t value, packed_t x, reduce_t function)
+{
+    return function == REDUCE_MAX ? larger_packed(x, value) : smaller_packed(x, value);
+}
+
 /* The extremum of each lane of `words` words, `distance` elements apart. */
 ALWAYS_INLINE packed_t extremum_packed(const elem_t *x, ptrdiff_t distance, int32_t words, reduce_t function)
 {
     packed_t value = load_packed(x);
-    EACH(i, words - 1, x += distance; const packed_t next = load_packed(x);
-         value = function == REDUCE_MAX ? larger_packed(next, value) : smaller_packed(next, value));
+    EACH(i, words - 1, x += distance; value = reduced_packed(value, load_packed(x), function));
     return value;
+}
+
+/* The extremum of all lanes. */
+ALWAYS_INLINE wide_t extremum_of_lanes(packed_t lanes, reduce_t function)
+{
+    lanes = reduced_packed(lanes, lanes >> 32, function);
+    lanes = reduced_packed(lanes, lanes >> 16, function);
+    return lane_of(reduced_packed(lanes, lanes >> 8, function), 0);
 }
 
 /* The extremum of a long row that begins between words.  No part of its callers, whose registers it would take. */
@@ -40,7 +52,7 @@ ALWAYS_INLINE packed_t extremum_packed(const elem_t *x, ptrdiff_t distance, int3
         const int32_t before = before_words(x), whole = (length - before) / 8;                    \
         EACH(l, before, value = reduced(value, x[l], function));                                  \
         const packed_t lanes = extremum_packed(x + before, 8, whole, function);                   \
-        EACH(lane, 8, value = reduced(value, lane_of(lanes, lane), function));                    \
+        value = reduced(value, extremum_of_lanes(lanes, function), function);                     \
         const int32_t done = before + 8 * whole;                                                  \
         EACH(l, length - done, value = reduced(value, x[done + l], function));                    \
         return value;                                                                             \
@@ -93,7 +105,7 @@ ALWAYS_INLINE wide_t reduced_row(const elem_t *x, ptrdiff_t step, int32_t length
     }
     if (function != REDUCE_SUM && whole > 0) {
         const packed_t lanes = extremum_packed(x, 8, whole, function);
-        EACH(lane, 8, value = reduced(value, lane_of(lanes, lane), function));
+        value = reduced(value, extremum_of_lanes(lanes, function), function);
     }
     done = 8 * whole;
 #endif

@@ -35,8 +35,9 @@ ALWAYS_INLINE float exponentials_row(
     return one / (float)MAX(sum, 1);
 }
 
-/* Rows next to each other.  Nonzero elements of row (o modulo mask_rows) of the mask leave an element out. */
-static inline void exponentials(
+/* Rows next to each other.  Nonzero elements of row (o modulo mask_rows) of the mask leave an element out.  No part of
+ * the run, which would take its registers. */
+static __attribute__((noinline, unused)) void exponentials(
     const rows_t *rows, const elem_t *input, const int32_t *table, const int8_t *mask, int32_t mask_rows,
     elem_t *output, float *reciprocals, float one)
 {
@@ -48,7 +49,9 @@ static inline void exponentials(
             elem_t *y = output + row_start(rows, o, 0);
             HIDE(y);
             reciprocals[o] = exponentials_row(x, y, left.count, table, left.mask, one);
-            clear(y + left.count, rows->length - left.count);
+            if (left.count < rows->length) { /* else GCC calls it for nothing */
+                clear(y + left.count, rows->length - left.count);
+            }
         }
     }
 }

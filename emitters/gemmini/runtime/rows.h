@@ -87,12 +87,11 @@ static inline left_t left_of(const int8_t *mask, int32_t length)
 static inline void clear(elem_t *y, int32_t count)
 {
 #ifndef ELEM_T_IS_FLOAT
-    const int32_t before = MIN(count, before_words(y));
-    EACH(i, before, y[i] = 0);
-    const int32_t words = (count - before) / 8;
-    EACH(i, words, store_packed(y + before + 8 * i, 0));
-    y += before + 8 * words;
-    count -= before + 8 * words;
+    for (; count > 0 && !is_packed(y, 0); count--) {
+        *y++ = 0;
+    }
+    EACH(i, count / 8, store_packed(y, 0); y += 8);
+    count %= 8;
 #endif
     EACH(i, count, y[i] = 0);
 }
