@@ -1,4 +1,4 @@
-"""A schedule as it is emitted: additions and copies in their shortest programs, which the search counts, too."""
+"""A schedule as it is emitted: additions and copies in their shortest programs, as the search counts them."""
 
 from __future__ import annotations
 
