@@ -12,18 +12,18 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
+import onnx_ir
+from onnx_ir import DataType
 
-EIGHT_BITS = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+EIGHT_BITS = (DataType.INT8, DataType.UINT8)
 WIDE = (np.int16, np.uint16)
 
 
 def along_axis(
-    node: onnx.NodeProto, data: np.ndarray, scale: np.ndarray, zero: np.ndarray
+    node: onnx_ir.Node, data: np.ndarray, scale: np.ndarray, zero: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point in a shape that broadcasts to the constant `data`."""
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    blocks = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+    axis, blocks = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
     if scale.size == 1:
         return scale.reshape(()), zero.reshape(-1)[0]
     if blocks:

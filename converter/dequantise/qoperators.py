@@ -13,178 +13,171 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+import onnx_ir
+from onnx_ir import Value
 
-from fadiff.converter.ir.edit import FreshNames
-from fadiff.converter.read.fold import constant_tensors
+from fadiff.converter.ir.edit import Editor, content_of, input_of
 
 _MICROSOFT = "com.microsoft"
 
 
 @dataclass
 class _Rewriter:
-    """New nodes and constants of a rewritten graph."""
+    """A graph, and what is known of values that have been rewritten in it."""
 
-    constants: dict[str, np.ndarray]
-    fresh: FreshNames
-    nodes: list[NodeProto] = field(default_factory=list)
-    added: dict[str, np.ndarray] = field(default_factory=dict)
-    dynamic: set[str] = field(default_factory=set)
-    """Values that DynamicQuantizeLinear computed: floats, here."""
+    edit: Editor
+    dynamic: set[Value] = field(default_factory=set)
+    """Those that DynamicQuantizeLinear computed: floats, here."""
+    products: set[Value] = field(default_factory=set)
+    """Results of integer products: floats, too."""
 
-    def dequantised(self, node: NodeProto, value: str, scale: str, zero: str, axis: int | None = None) -> str:
-        out = self.fresh.new(f"{node.name or node.output[0]}/{value}.float")
-        inputs = [value, scale, zero] if zero else [value, scale]
-        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
-        self.nodes.append(helper.make_node("DequantizeLinear", inputs, [out], name=out, **attributes))
-        return out
-
-    def apply(
-        self, node: NodeProto, op: str, inputs: list[str], scale: str, zero: str, **more: object
-    ) -> None:
-        """The float operator, and the quantisation of its result."""
-        out = self.fresh.new(f"{node.output[0]}.float")
-        new = helper.make_node(op, inputs, [out], name=node.name or node.output[0])
-        new.attribute.extend(a for a in node.attribute if a.name not in ("channels_last", "opset"))
-        self.nodes.append(new)
-        quantise = [out, scale, zero] if zero else [out, scale]
-        self.nodes.append(helper.make_node("QuantizeLinear", quantise, [node.output[0]], name=f"{out}.Q"))
-
-    def is_vector(self, name: str) -> bool:
-        return name in self.constants and self.constants[name].size > 1
-
-    def constant(self, wanted: str, array: np.ndarray) -> str:
-        name = self.fresh.new(wanted)
-        self.added[name] = array
-        return name
-
-
-def _input(node: NodeProto, index: int) -> str:
-    return node.input[index] if index < len(node.input) else ""
-
-
-def _conv(rewriter: _Rewriter, node: NodeProto) -> None:
-    x, xs, xz, w, ws, wz, ys, yz = node.input[:8]
-    inputs = [
-        rewriter.dequantised(node, x, xs, xz),
-        rewriter.dequantised(node, w, ws, wz, 0 if rewriter.is_vector(ws) else None),
-    ]
-    if _input(node, 8):
-        inputs.append(_int_bias(rewriter, node, node.input[8], xs, ws))
-    rewriter.apply(node, "Conv", inputs, ys, yz)
-
-
-def _int_bias(rewriter: _Rewriter, node: NodeProto, bias: str, xs: str, ws: str) -> str:
-    if xs not in rewriter.constants or ws not in rewriter.constants:
-        return rewriter.dequantised(node, bias, xs if ws in rewriter.constants else ws, "")  # refused by name
-    scale = rewriter.constants[xs].reshape(-1) * rewriter.constants[ws].reshape(-1)
-    name = rewriter.constant(f"{node.name or node.output[0]}.bias_scale", scale.astype(np.float32))
-    if scale.size == 1:
-        rewriter.added[name] = scale.astype(np.float32).reshape(())
-    return rewriter.dequantised(node, bias, name, "", 0 if scale.size > 1 else None)
-
-
-def _matmul(rewriter: _Rewriter, node: NodeProto) -> None:
-    a, a_s, az, b, bs, bz, ys, yz = node.input[:8]
-    axis = rewriter.constants[b].ndim - 1 if rewriter.is_vector(bs) and b in rewriter.constants else None
-    inputs = [rewriter.dequantised(node, a, a_s, az), rewriter.dequantised(node, b, bs, bz, axis)]
-    rewriter.apply(node, "MatMul", inputs, ys, yz)
-
-
-def _gemm(rewriter: _Rewriter, node: NodeProto) -> None:
-    if not _input(node, 7):
-        rewriter.nodes.append(node)  # (its result is float) refused by name
-        return
-    a, a_s, az, b, bs, bz = node.input[:6]
-    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-    axis = (0 if transposed else 1) if rewriter.is_vector(bs) else None
-    inputs = [rewriter.dequantised(node, a, a_s, az), rewriter.dequantised(node, b, bs, bz, axis)]
-    if _input(node, 6):
-        inputs.append(_int_bias(rewriter, node, node.input[6], a_s, bs))
-    rewriter.apply(node, "Gemm", inputs, node.input[7], _input(node, 8))
-
-
-def _binary(op: str) -> Callable[[_Rewriter, NodeProto], None]:
-    def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
-        a, a_s, az, b, bs, bz, ys = node.input[:7]
-        inputs = [rewriter.dequantised(node, a, a_s, az), rewriter.dequantised(node, b, bs, bz)]
-        rewriter.apply(node, op, inputs, ys, _input(node, 7))
-
-    return rewrite
-
-
-def _unary(op: str) -> Callable[[_Rewriter, NodeProto], None]:
-    def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
-        if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
-            rewriter.nodes.append(node)  # refused by name
-            return
-        x, xs, xz, ys = node.input[:4]
-        rewriter.apply(node, op, [rewriter.dequantised(node, x, xs, xz)], ys, _input(node, 4))
-
-    return rewrite
-
-
-def _concat(rewriter: _Rewriter, node: NodeProto) -> None:
-    ys, yz, *rest = node.input
-    operands = [rewriter.dequantised(node, *rest[i : i + 3]) for i in range(0, len(rest), 3)]
-    rewriter.apply(node, "Concat", operands, ys, yz)
-
-
-def _dynamic(rewriter: _Rewriter, node: NodeProto) -> None:
-    """Scale 1, zero point 0: the 'integers' are the float values themselves."""
-    value, scale, zero = node.output
-    rewriter.dynamic.add(value)
-    rewriter.nodes.append(helper.make_node("Identity", [node.input[0]], [value], name=node.name))
-    rewriter.added |= {scale: np.asarray(1, np.float32), zero: np.asarray(0, np.float32)}
-
-
-def _integer_product(op: str) -> Callable[[_Rewriter, NodeProto], None]:
-    def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
-        if node.input[1] not in rewriter.constants.keys() | rewriter.dynamic:
-            rewriter.nodes.append(node)  # refused by name
-            return
-        inputs = [node.input[0]]
-        if node.input[0] not in rewriter.dynamic:  # integers of a table: their scale comes later
-            one = rewriter.constant(f"{node.name or node.output[0]}.one", np.asarray(1, np.float32))
-            inputs = [rewriter.dequantised(node, node.input[0], one, _input(node, 2))]
-        weight = node.input[1]
-        if weight in rewriter.constants:
-            data = rewriter.constants[weight].astype(np.float32)
-            zero = rewriter.constants.get(_input(node, 3))
-            if zero is not None:
-                per_channel = zero.ndim and op == "Conv"
-                data = data - (zero.reshape(-1, *(1,) * (data.ndim - 1)) if per_channel else zero).astype(
-                    np.float32
-                )
-            weight = rewriter.constant(f"{weight}.float", data)
-        inputs.append(weight)
-        new = helper.make_node(op, inputs, list(node.output), name=node.name)
-        new.attribute.extend(node.attribute)
-        rewriter.nodes.append(new)
-
-    return rewrite
-
-
-def _lstm(rewriter: _Rewriter, node: NodeProto) -> None:
-    """LSTM whose weights [directions, input, 4 hidden] are integers with a scale per direction or column."""
-    if any(name not in rewriter.constants for name in (*node.input[1:3], *node.input[8:12])):
-        rewriter.nodes.append(node)  # refused by name
-        return
-    inputs = list(node.input[:8])
-    for at, first in ((1, 8), (2, 10)):
-        data, scale, zero = (
-            rewriter.constants[name].astype(np.float32)
-            for name in (node.input[at], *node.input[first : first + 2])
+    def dequantised(self, node: onnx_ir.Node, place: int, axis: int | None = None) -> Value:
+        """What the integers of an input mean, whose scale and zero point are the next two."""
+        return self.meant(
+            node, input_of(node, place), input_of(node, place + 1), input_of(node, place + 2), axis
         )
+
+    def meant(
+        self,
+        node: onnx_ir.Node,
+        value: Value | None,
+        scale: Value | None,
+        zero: Value | None = None,
+        axis: int | None = None,
+    ) -> Value:
+        assert value is not None
+        wanted = f"{_label(node)}/{value.name}.float"
+        along: dict[str, Any] = {} if axis is None else {"axis": axis}
+        inputs = [value, scale] if zero is None else [value, scale, zero]
+        return self.edit.insert(node, "DequantizeLinear", inputs, wanted, **along)[0]
+
+    def quantised(self, node: onnx_ir.Node, op: str, inputs: list[Value], place: int) -> None:
+        """The float operator, and the quantisation of its result: scale and zero point from `place` on."""
+        parameters = [
+            value for value in (input_of(node, place), input_of(node, place + 1)) if value is not None
+        ]
+        self.edit.become(node, op, inputs)
+        for unknown in ("channels_last", "opset"):
+            node.attributes.pop(unknown, None)
+        result, name = node.outputs[0], f"{node.outputs[0].name}.float"
+        node.name = node.name or result.name
+        quantised = self.edit.insert(
+            node, "QuantizeLinear", [result, *parameters], name, called=f"{name}.Q", behind=True
+        )
+        self.edit.replace(result, quantised[0])
+
+
+def _label(node: onnx_ir.Node) -> str:
+    return str(node.name or node.outputs[0].name)
+
+
+def _is_vector(value: Value | None) -> bool:
+    array = content_of(value)
+    return array is not None and array.size > 1
+
+
+def _with_bias(rewriter: _Rewriter, node: onnx_ir.Node, place: int, axis: int | None) -> list[Value]:
+    """Data and weights of a product as floats, and its bias, if there is one at `place`: with both scales."""
+    operands = [rewriter.dequantised(node, 0), rewriter.dequantised(node, 3, axis)]
+    bias = input_of(node, place)
+    if bias is None:
+        return operands
+    scales = [content_of(input_of(node, i)) for i in (1, 4)]
+    if scales[0] is None or scales[1] is None:  # refused by name
+        return [*operands, rewriter.meant(node, bias, input_of(node, 4 if scales[1] is None else 1))]
+    both = (scales[0].reshape(-1) * scales[1].reshape(-1)).astype(np.float32)
+    of_channels = both.size > 1
+    scale = rewriter.edit.constant(f"{_label(node)}.bias_scale", both if of_channels else both.reshape(()))
+    return [*operands, rewriter.meant(node, bias, scale, axis=0 if of_channels else None)]
+
+
+def _conv(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    axis = 0 if _is_vector(input_of(node, 4)) else None
+    rewriter.quantised(node, "Conv", _with_bias(rewriter, node, 8, axis), 6)
+
+
+def _matmul(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    weights = content_of(input_of(node, 3))
+    axis = weights.ndim - 1 if weights is not None and _is_vector(input_of(node, 4)) else None
+    inputs = [rewriter.dequantised(node, 0), rewriter.dequantised(node, 3, axis)]
+    rewriter.quantised(node, "MatMul", inputs, 6)
+
+
+def _gemm(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    if input_of(node, 7) is None:  # (its result is float) refused by name
+        return
+    transposed = node.attributes.get_int("transB", 0)
+    axis = (0 if transposed else 1) if _is_vector(input_of(node, 4)) else None
+    rewriter.quantised(node, "Gemm", _with_bias(rewriter, node, 6, axis), 7)
+
+
+def _elementwise(op: str, count: int = 1) -> Callable[[_Rewriter, onnx_ir.Node], None]:
+    """An operator of one or two inputs."""
+
+    def rewrite(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+        if node.attributes.get_int("channels_last", 0):  # refused by name
+            return
+        inputs = [rewriter.dequantised(node, 3 * i) for i in range(count)]
+        rewriter.quantised(node, op, inputs, 3 * count)
+
+    return rewrite
+
+
+def _concat(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    inputs = [rewriter.dequantised(node, i) for i in range(2, len(node.inputs), 3)]
+    rewriter.quantised(node, "Concat", inputs, 0)
+
+
+def _dynamic(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    """Scale 1, zero point 0: the 'integers' are the float values themselves."""
+    edit, name = rewriter.edit, f"{_label(node)}.float"
+    (value,) = edit.insert(node, "Identity", [node.inputs[0]], name)
+    for before, after in zip(
+        node.outputs,
+        (value, edit.constant(name, np.float32(1)), edit.constant(name, np.float32(0))),
+        strict=False,
+    ):
+        edit.replace(before, after)
+    rewriter.dynamic.add(value)
+    edit.take_over(node, value)
+
+
+def _integer_product(op: str) -> Callable[[_Rewriter, onnx_ir.Node], None]:
+    def rewrite(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+        value, weight = node.inputs[:2]
+        data = content_of(weight)
+        if data is None and weight not in rewriter.dynamic:  # refused by name
+            return
+        if value not in rewriter.dynamic:  # integers of a table: their scale comes later
+            one = rewriter.edit.constant(f"{_label(node)}.one", np.float32(1))
+            value = rewriter.meant(node, value, one, input_of(node, 2))
+        if data is not None and weight is not None:
+            zero = content_of(input_of(node, 3))
+            if zero is not None and zero.ndim and op == "Conv":
+                zero = zero.reshape(-1, *(1,) * (data.ndim - 1))
+            floats = data.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))
+            weight = rewriter.edit.constant(f"{weight.name}.float", floats)
+        rewriter.edit.become(node, op, [value, weight])
+        rewriter.products.update(node.outputs)
+
+    return rewrite
+
+
+def _lstm(rewriter: _Rewriter, node: onnx_ir.Node) -> None:
+    """LSTM whose weights [directions, input, 4 hidden] are integers with a scale per direction or column."""
+    inputs = list(node.inputs[:8])
+    for at, first in ((1, 8), (2, 10)):
+        arrays = [content_of(input_of(node, i)) for i in (at, first, first + 1)]
+        if any(array is None for array in arrays):  # refused by name
+            return
+        data, scale, zero = (np.asarray(array, np.float32) for array in arrays)
         scale, zero = (v.reshape(len(data), 1, -1) for v in (scale, zero))
         values = ((data - zero) * scale).transpose(0, 2, 1)
-        inputs[at] = rewriter.constant(f"{node.input[at]}.float", np.ascontiguousarray(values))
-    new = helper.make_node("LSTM", inputs, list(node.output), name=node.name)
-    new.attribute.extend(node.attribute)
-    rewriter.nodes.append(new)
+        inputs[at] = rewriter.edit.constant(f"{node.inputs[at].name}.float", values)  # type: ignore[union-attr]
+    rewriter.edit.become(node, "LSTM", inputs)
 
 
-_REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
+_REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, onnx_ir.Node], None]] = {
     ("", "QLinearConv"): _conv,
     ("", "QLinearMatMul"): _matmul,
     ("", "DynamicQuantizeLinear"): _dynamic,
@@ -192,15 +185,13 @@ _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
     ("", "ConvInteger"): _integer_product("Conv"),
     (_MICROSOFT, "DynamicQuantizeLSTM"): _lstm,
     (_MICROSOFT, "QGemm"): _gemm,
-    (_MICROSOFT, "QLinearAdd"): _binary("Add"),
-    (_MICROSOFT, "QLinearMul"): _binary("Mul"),
+    (_MICROSOFT, "QLinearAdd"): _elementwise("Add", 2),
+    (_MICROSOFT, "QLinearMul"): _elementwise("Mul", 2),
     (_MICROSOFT, "QLinearConcat"): _concat,
-    (_MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),
-    (_MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
-    (_MICROSOFT, "QLinearSoftmax"): _unary("Softmax"),
-    (_MICROSOFT, "QLinearAveragePool"): _unary("AveragePool"),
-    (_MICROSOFT, "QLinearGlobalAveragePool"): _unary("GlobalAveragePool"),
-    (_MICROSOFT, "QLinearReduceMean"): _unary("ReduceMean"),
+    **{
+        (_MICROSOFT, f"QLinear{op}"): _elementwise(op)
+        for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "ReduceMean", "Sigmoid", "Softmax")
+    },
 }
 
 
@@ -209,36 +200,20 @@ INTEGER_OPERATORS = tuple(f"{domain}.{op}" if domain else op for domain, op in s
 """What `expand_integer_operators` understands, for the documentation."""
 
 
-def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Rewrite integer operators in place; the names of those that were dynamically quantised."""
-    graph = model.graph
-    dynamic = tuple(node.name or node.output[0] for node in graph.node if node.op_type in _DYNAMIC)
-    if not any((_domain(node), node.op_type) in _REWRITES for node in graph.node):
-        return ()
-    constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}
-    rewriter = _Rewriter(constants, FreshNames(graph))
-    floats = {
-        o for node in graph.node if node.op_type in ("MatMulInteger", "ConvInteger") for o in node.output
-    }
-    for node in graph.node:
-        rewrite = _REWRITES.get((_domain(node), node.op_type))
+def expand_integer_operators(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
+    """The model with integer operators rewritten, and how many of them were dynamically quantised."""
+    if not {node.op_type for node in model.graph.node} & {op for _, op in _REWRITES}:
+        return model, 0
+    dynamic = sum(node.op_type in _DYNAMIC for node in model.graph.node)
+    rewriter = _Rewriter(Editor(model))
+    for node in rewriter.edit.nodes():
+        source, rewrite = input_of(node, 0), _REWRITES.get((node.domain, node.op_type))
         if rewrite is not None:
             rewrite(rewriter, node)
-        elif node.op_type == "Cast" and node.input[0] in floats:
-            rewriter.nodes.append(
-                helper.make_node("Identity", list(node.input), list(node.output), name=node.name)
-            )
-        else:
-            if node.input and node.input[0] in rewriter.dynamic:  # moved before the product
-                rewriter.dynamic.update(node.output)
-            rewriter.nodes.append(node)
-    nodes = list(rewriter.nodes)
-    del graph.node[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in rewriter.added.items())
-    del graph.value_info[:]
-    return dynamic
-
-
-def _domain(node: NodeProto) -> str:
-    return "" if node.domain == "ai.onnx" else node.domain
+        elif node.op_type == "Cast" and source in rewriter.products:
+            node.op_type = "Identity"
+            node.attributes.clear()
+        elif source in rewriter.dynamic:  # moved before the product
+            rewriter.dynamic.update(node.outputs)
+    rewriter.edit.forget_types()
+    return rewriter.edit.model(), dynamic

@@ -99,6 +99,10 @@ class Editor:
         """All nodes of the main graph, in order."""
         return tuple(self._graph)
 
+    def inputs(self) -> tuple[Value, ...]:
+        """Inputs of the graph."""
+        return tuple(self._graph.inputs)
+
     def value(self, name: str) -> Value:
         """The value that has this name now."""
         return self._values[name]
@@ -176,6 +180,13 @@ class Editor:
         """Give attributes of a node other values."""
         node.attributes.update((name, _attribute(name, value)) for name, value in attributes.items())
 
+    def become(self, node: onnx_ir.Node, op: str, inputs: Sequence[Value | None]) -> None:
+        """A node is another operator of ONNX, of these inputs."""
+        node.op_type, node.domain = op, ""
+        node.resize_inputs(len(inputs))
+        for place, value in enumerate(inputs):
+            node.replace_input_with(place, value)
+
     def name_of(self, value: Value) -> str:
         """The name of the node that gives a value."""
         node = value.producer()
@@ -198,6 +209,12 @@ class Editor:
             if before.name:
                 self.replace(before, self.insert(place, "Identity", [value], before.name)[0])
         self.remove(place)
+
+    def forget_types(self) -> None:
+        """Types and shapes of computed values are to be inferred again."""
+        for value in (value for node in self._graph for value in node.outputs):
+            if not value.is_graph_output():
+                value.shape = value.type = None
 
     def hoisted(self, body: onnx_ir.Graph, prefix: str) -> dict[str, Value]:
         """Constants of a body in the main graph, where all copies of it read them; by their names there."""
@@ -249,10 +266,22 @@ class Editor:
         """Take out a node that nobody reads any more."""
         self._graph.remove(node, safe=True)
 
+    def take_over(self, node: onnx_ir.Node, value: Value) -> None:
+        """Take out a node that nobody reads any more: what gives a value in its place is called as it was."""
+        heir = value.producer()
+        assert heir is not None
+        self.remove(node)
+        heir.name = node.name
+
     def move(self, node: onnx_ir.Node, before: onnx_ir.Node) -> None:
         """Put a node in front of another."""
         self._graph.remove(node)
         self._graph.insert_before(before, node)
+
+
+def input_of(node: onnx_ir.Node, place: int) -> Value | None:
+    """An input of a node, None where it is absent."""
+    return node.inputs[place] if place < len(node.inputs) else None
 
 
 def content_of(value: Value | None) -> np.ndarray | None:
