@@ -1,4 +1,7 @@
-"""Schedules of programs that were timed on RTL, kept because a later search decides otherwise."""
+"""Schedules of programs that were timed on RTL, kept because a later search decides otherwise.
+
+Layers that were one call of gemmini.h then are read as loops over the same tiles.
+"""
 
 from __future__ import annotations
 

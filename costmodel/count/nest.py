@@ -59,7 +59,7 @@ class LoopNest:
         self.shape, self.region = shape, region
         tiles = MappingColumns.one(mapping) if isinstance(mapping, Mapping) else mapping
         self.l2, self.l1, self.l0, self.order = tiles.l2, tiles.l1, tiles.l0, tiles.order
-        self.by_lines = tiles.issue in ("loop_conv_ws", "tiled_conv")
+        self.by_lines = tiles.issue == "loop_conv_ws"
         self.orders = [_positions(levels) for levels in tiles.orders]
         self.outlines: list[Outline] = [((bound, 1),) for bound in shape.dims]
         for d, axis in zip((G, K, N, P, Q), region, strict=True):

@@ -1,4 +1,4 @@
-"""Who issues a layer's moves and products (profile hw), and what loops and library calls ask.
+"""Who issues a layer's moves and products (profile hw), and what they ask.
 
 A loop unit of Gemmini's runs one scratchpad tile per instruction sequence: LOOP_WS a matrix product
 (`loop_products.py`), LOOP_CONV_WS a convolution (`loop_convolutions.py`).  It loads, multiplies and stores
@@ -15,14 +15,12 @@ from fadiff.converter.ir.loops import RELEVANT
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
 from fadiff.costmodel.group.loop_convolutions import (
     convolution_rows,
-    obstacle_to_convolution_call,
     obstacle_to_convolution_loop,
     obstacle_to_convolutions,
 )
 from fadiff.costmodel.group.loop_products import (
     obstacle_to_core_products,
     obstacle_to_core_tiles,
-    obstacle_to_product_call,
     obstacle_to_product_loop,
     obstacle_to_products,
     product_rows,
@@ -37,8 +35,6 @@ _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
     "core_ws": obstacle_to_core_tiles,
     "loop_ws": obstacle_to_product_loop,
     "loop_conv_ws": obstacle_to_convolution_loop,
-    "tiled_matmul": obstacle_to_product_call,
-    "tiled_conv": obstacle_to_convolution_call,
 }
 _OBSTACLES_TO_UNITS: dict[Issue, Callable[[LoopSetting], str]] = {
     "core_ws": obstacle_to_core_products,

@@ -1,4 +1,4 @@
-"""What LOOP_CONV_WS, and gemmini.h's tiled_conv, ask of a convolution.
+"""What LOOP_CONV_WS asks of a convolution.
 
 One call takes a box of input pixels, padding included, from the start of one half of the scratchpad, weights
 up to the end of one, outputs in one half of the accumulator.  A NULL pointer leaves an operand where an
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.loops import Dim
-from fadiff.costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
+from fadiff.costmodel.group.loop_products import obstacle_in_sums
 from fadiff.costmodel.group.loop_setting import LoopSetting
 from fadiff.costmodel.mapping.numbers import Number
 from fadiff.costmodel.mapping.shape import extents, shape_of
@@ -45,53 +45,6 @@ def obstacle_to_convolutions(setting: LoopSetting) -> str:
     if shape_of(layer).has_transposed_weights:
         return "its weights are contiguous along input channels"
     return setting.obstacle or _obstacle_in_windows(layer) or _obstacle_in_pitches(setting)
-
-
-def obstacle_to_convolution_call(setting: LoopSetting) -> str:
-    """Why one call of tiled_conv does not run the layer as its mapping says; empty if it does.
-
-    The function walks images, rows, columns, output channels, taps and input channels, loads both operands of
-    every tile, but one that has at most two tiles only once, and stride - 1 rows and columns too many.
-    """
-    obstacle = obstacle_to_convolution_loop(setting)
-    if obstacle:
-        return obstacle
-    layer, mapping = setting.layer, setting.mapping
-    d, tile = layer.dims, mapping.tile_l2
-    if layer.op == "depthwise" or d.G > 1:
-        return "its channels are in groups"
-    if len(setting.group.layers) > 1:
-        return "it runs tile by tile with others"
-    if (
-        d.R != d.S
-        or len({*layer.stride, 1}) > 1
-        or len(set(layer.dilation)) > 1
-        or len(set(layer.pads[:2])) > 1
-    ):
-        return "its window is not square, or has a stride"
-    n, h, w = setting.input_strides
-    out_n, out_p, out_q = setting.output_strides
-    height, width = layer.input_size
-    if layer.pads[0] >= d.R or (h, out_p) != (width * w, d.Q * out_q):
-        return "its rows do not adjoin in memory, or it is padded by a whole window"
-    if d.N > 1 and (n, out_n) != (height * h, d.P * out_p):
-        return "its images do not adjoin in memory"
-    _, r, s, c, _ = layer.weight.strides
-    if d.R > 1 and (r, s) != (d.S * s, d.C * c):
-        return "its weights do not adjoin in memory"
-    target, packed = setting.target, 1
-    if target.has_row_packing and layer.dilation == (1, 1) and target.side >= tile.C:
-        packed = min(target.side // tile.C, tile.S)
-    if packed != mapping.rows.S:
-        return f"gemmini.h would pack {packed} pixels into a row"
-    trips = mapping.trips("L3", d)
-    walk: tuple[Dim, ...] = ("N", "P", "Q", "K", "R", "S", "C")
-    walked = [x for x in mapping.order_l3 if trips[x] > 1]
-    if walked != [x for x in walk if trips[x] > 1]:
-        return f"its DRAM loops are {''.join(walked)}, not {''.join(walk)}"
-    pixels, reduction = trips.N * trips.P * trips.Q, trips.R * trips.S * trips.C
-    inputs, weights = 1 if pixels * reduction <= 2 else trips.K, 1 if reduction * trips.K <= 2 else pixels
-    return obstacle_in_loads(setting, inputs, weights)
 
 
 def loop_steps(layer: TensorCoreLayer) -> tuple[int, int]:

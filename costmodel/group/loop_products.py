@@ -1,4 +1,4 @@
-"""What LOOP_WS, and gemmini.h's tiled_matmul, ask of a matrix product (or a convolution that is one).
+"""What LOOP_WS asks of a matrix product (or a convolution that is one).
 
 One call multiplies I x K blocks of A by K x J blocks of B, `side` x `side` elements each: A from the start of
 one half of the scratchpad, B up to the end of one, C in one half of the accumulator.  A NULL pointer leaves
@@ -72,40 +72,6 @@ def obstacle_to_core_tiles(setting: LoopSetting) -> str:
         or setting.obstacle_in_capacity(*product_rows(setting))
         or ("" if None not in (*row_pitches(setting), factor_pitch(setting)) else _NO_MATRIX)
     )
-
-
-def obstacle_to_product_call(setting: LoopSetting) -> str:
-    """Why one call of tiled_matmul does not run the layer as its mapping says; empty if it does.
-
-    The function walks rows, columns and depth of the product, depth innermost, in tiles of whole blocks, and
-    loads both operands of every tile, but one that has at most two tiles only once.
-    """
-    obstacle = obstacle_to_product_loop(setting)
-    if obstacle:
-        return obstacle
-    layer, mapping, side = setting.layer, setting.mapping, setting.target.side
-    d, tile = layer.dims, mapping.tile_l2
-    if len(setting.group.layers) > 1:
-        return "it runs tile by tile with others"
-    if d.N * d.Q > 1:
-        return "its pixels are no rows of one matrix"
-    if tile.P % side and tile.P < d.P:
-        return f"its scratchpad tiles of {tile.P} rows are no multiple of {side}"
-    trips = mapping.trips("L3", d)
-    i, j, k = trips.P, trips.K, trips.C
-    walked = [x for x in mapping.order_l3 if trips[x] > 1 and x != "G"]
-    if walked != [x for x in ("P", "K", "C") if trips[x] > 1]:
-        return f"its DRAM loops are {''.join(walked)}, not P K C"
-    return obstacle_in_loads(setting, 1 if j == 1 or i * k <= 2 else j, 1 if i == 1 or j * k <= 2 else i)
-
-
-def obstacle_in_loads(setting: LoopSetting, inputs: int, weights: int) -> str:
-    """Why a function that loads operands so many times is not the mapping; empty if it is."""
-    nest = LoopNest(shape_of(setting.layer), setting.mapping, setting.region)
-    wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
-    if (inputs, weights) != wanted:
-        return f"it would load its operands {inputs} and {weights} times, not {wanted[0]} and {wanted[1]}"
-    return ""
 
 
 def _obstacle_in_tiles(setting: LoopSetting) -> str:

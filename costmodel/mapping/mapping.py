@@ -26,10 +26,10 @@ from fadiff.converter.ir.loops import DIMS, RELEVANT, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
-Issue = Literal["instructions", "core_ws", "loop_ws", "loop_conv_ws", "tiled_matmul", "tiled_conv"]
+Issue = Literal["instructions", "core_ws", "loop_ws", "loop_conv_ws"]
 """Who issues the moves and products of a tile: the core, one by one, or tile by tile laid out as by LOOP_WS
-(core_ws); a loop unit of Gemmini's, called once per scratchpad tile (LOOP_WS, LOOP_CONV_WS); a function of
-gemmini.h, called once for the whole layer.  `fadiff.costmodel.group.issue` says which mappings can."""
+(core_ws), or a loop unit of Gemmini's, called once per scratchpad tile (LOOP_WS, LOOP_CONV_WS).
+`fadiff.costmodel.group.issue` says which mappings can."""
 AdditionIssue = Literal["instructions", "tiled_resadd"]
 """The same of a residual addition: gemmini.h's function runs it on the loop unit of matrix products
 (`fadiff.costmodel.group.additions` says which)."""
@@ -38,16 +38,12 @@ ISSUED: dict[Issue | AdditionIssue, str] = {
     "core_ws": "tiles of LOOP_WS by the core",
     "loop_ws": "one hardware loop LOOP_WS per scratchpad tile",
     "loop_conv_ws": "one hardware loop LOOP_CONV_WS per scratchpad tile",
-    "tiled_matmul": "one call of tiled_matmul",
-    "tiled_conv": "one call of tiled_conv",
     "tiled_resadd": "one call of tiled_resadd",
 }
 LOOPS: tuple[Issue, ...] = ("loop_ws", "loop_conv_ws")
 """Hardware loops."""
 BY_CORE: tuple[Issue, ...] = ("instructions", "core_ws")
 """Every move and product by the core."""
-CALLS: tuple[Issue, ...] = ("tiled_matmul", "tiled_conv")
-"""Of gemmini.h."""
 
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
 """DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost."""

@@ -118,6 +118,10 @@ class OperandsRecord(_Record):
     )
 
 
+_FORMER_ISSUES = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}
+"""Calls of gemmini.h, over the same tiles, that files of earlier versions have."""
+
+
 class SpatialRecord(_Record):
     """Factors unrolled over the array."""
 
@@ -136,11 +140,10 @@ class MappingRecord(_Record):
     tile: dict[Literal["L2", "L1", "L0"], Extents] = Field(
         description="extents of one tile; the last may be smaller"
     )
-    issue: Issue = Field(
+    issue: Annotated[Issue, BeforeValidator(lambda issue: _FORMER_ISSUES.get(issue, issue))] = Field(
         "instructions",
         description="instructions: the core issues every move and product; core_ws: the same in tiles "
-        "as of loop_ws; loop_ws, loop_conv_ws: one "
-        "hardware loop per scratchpad tile; tiled_matmul, tiled_conv: gemmini.h runs the layer in one call",
+        "as of loop_ws; loop_ws, loop_conv_ws: one hardware loop per scratchpad tile",
     )
     by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")
 

@@ -13,12 +13,12 @@ from fadiff.costmodel.group.placement import stores_sums
 from fadiff.costmodel.group.pooling import pool_of
 from fadiff.costmodel.group.side_by_side import parts_of
 from fadiff.costmodel.group.tile_buffer import Strides, box_strides
-from fadiff.costmodel.mapping.mapping import BY_CORE, CALLS, ISSUED, Level, Mapping
+from fadiff.costmodel.mapping.mapping import BY_CORE, ISSUED, Level, Mapping
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.emitters.gemmini.formula import print_formulas
 from fadiff.emitters.gemmini.group import GroupPrinter
 from fadiff.emitters.gemmini.host import ROW_FACTORS, print_tables
-from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
+from fadiff.emitters.gemmini.library_calls import print_library_call
 from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
 from fadiff.emitters.gemmini.loop_products import CoreProducts, ProductLoops
 from fadiff.emitters.gemmini.operands import OperandPrinter, weight_source
@@ -119,11 +119,9 @@ class FunctionPrinter:
     ) -> list[str]:
         """Prints a layer's function; what it is called in the comment above."""
         issue = plan.form.mapping.issue
-        if layer.name in self.plan.library or issue in CALLS:
-            tiled = [f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h"]
-            described = self._describe(layer, self.cost.by_name[layer.name]) if issue in CALLS else tiled
+        if layer.name in self.plan.library:
             self._library_call(function, layer)
-            return described
+            return [f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h"]
         c = self.c
         stored = stored_as(group.members, layer.name)
         after = self.graph.by_name[stored.name]
@@ -218,11 +216,7 @@ class FunctionPrinter:
         with self.c.function(f"static void {function}({', '.join(parameters)})"):
             weights = f"WEIGHTS(elem_t, {place.offset})" if constant else "stationary"
             bias = "NULL" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
-            if layer.name in self.plan.library:
-                print_library_call(self.c, layer, weights, bias)
-            else:
-                mapping, side = self.plan.schedule.mappings[layer.name], self.plan.schedule.target.side
-                print_tiled_call(self.c, layer, mapping, side, weights, bias)
+            print_library_call(self.c, layer, weights, bias)
             self.c.call("wait_for_gemmini")
 
     def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Strides | None:

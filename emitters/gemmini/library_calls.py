@@ -1,7 +1,6 @@
-"""Layers as calls of gemmini.h's tiled functions.
+"""Layers as calls of gemmini.h's automatically tiled functions, what a user would write by hand.
 
-Either with the tiles of the schedule, or automatically tiled, what a user would write by hand.  The latter is
-for comparison only (`--method gemmini-auto`): the library chooses tiles and order, so the schedule's
+They are for comparison only (`--method gemmini-auto`): the library chooses tiles and order, so the schedule's
 predictions do not describe these calls.  Layers that the library cannot express stay loop nests.
 """
 
@@ -13,7 +12,6 @@ from contextlib import nullcontext
 from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.host import Add
 from fadiff.costmodel.group.additions import resadd_tile
-from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 from fadiff.costmodel.target.target import Target
 from fadiff.emitters.gemmini.constants import ACTIVATIONS
 from fadiff.emitters.gemmini.expression import Expr
@@ -52,20 +50,7 @@ def _at(pointer: str, offset: int, group_stride: int, groups: int) -> str:
     return f"{text} + g * {group_stride}" if groups > 1 and group_stride else text
 
 
-def print_tiled_call(
-    c: CPrinter, layer: TensorCoreLayer, mapping: Mapping, side: int, weights: str, bias: str
-) -> None:
-    """The call of a product or convolution with the schedule's scratchpad tile."""
-    tile = mapping.tile_l2
-    if mapping.issue == "tiled_matmul":
-        _matmul(c, layer, weights, bias, tuple(ceil_div(tile[d], side) for d in ("P", "K", "C")))
-    else:
-        _conv(c, layer, weights, bias, tuple(tile[d] for d in ("N", "P", "Q", "K", "R", "S", "C")))
-
-
-def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
-    """`tile`: rows, columns and depth in blocks of the array; without, gemmini.h chooses."""
-    function = "tiled_matmul" if tile else "tiled_matmul_auto"
+def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
     d, w = layer.dims, layer.weight.strides
     transposed = d.K > 1 and w[4] != 1
     bias = bias if bias == "NULL" else _at(bias, 0, d.K, d.G)
@@ -80,14 +65,11 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: 
     result = (ACTIVATIONS[layer.activation], float_literal(layer.scale), 0, "true")
     modes = ("false", "true" if transposed else "false", "false", "false", 0, "WS")
     with c.loop("g", d.G) if d.G > 1 else nullcontext():
-        c.call(function, d.P, d.K, d.C, *operands, *strides, *scales, *result, *tile, *modes)
+        c.call("tiled_matmul_auto", d.P, d.K, d.C, *operands, *strides, *scales, *result, *modes)
 
 
-def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
-    """`tile`: images, output rows and columns, output channels, kernel rows and columns, input channels;
-    without, gemmini.h chooses."""
+def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
     d, (h, w) = layer.dims, layer.input_size
-    function = "tiled_conv" if tile else "tiled_conv_stride_auto"
     window = (layer.stride[0], 1, layer.dilation[0], layer.pads[0], d.R)
     strides = (layer.input.strides[3], layer.weight.strides[3], layer.output.strides[3])
     transposed = ("false",) * 5
@@ -98,7 +80,7 @@ def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tu
         _at("result", layer.output.offset, 0, 1),
     )
     sizes = (d.N, h, w, d.C, d.K, d.P, d.Q)
-    c.call(function, *sizes, *window, *strides, *transposed, *tile, *operands, *_stores(layer))
+    c.call("tiled_conv_stride_auto", *sizes, *window, *strides, *transposed, *operands, *_stores(layer))
 
 
 def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:

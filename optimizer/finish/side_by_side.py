@@ -15,10 +15,9 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from fadiff.costmodel.group.row_operators import runs_on_core
-from fadiff.costmodel.group.side_by_side import layer_on_gemmini, obstacle_to_side_by_side
+from fadiff.costmodel.group.side_by_side import obstacle_to_side_by_side
 from fadiff.costmodel.latency.clock import clock_of
-from fadiff.costmodel.mapping.mapping import CALLS, LOOPS, Issue
-from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.schedule.clock import group_counts, network_cycles, quickest_additions
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
@@ -28,9 +27,6 @@ from fadiff.optimizer.group.residency import with_places
 
 ROUNDING = 1e-9
 """Of energies that are added up in another order."""
-
-BY_TILE: dict[Issue, Issue] = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}
-"""How the core issues the tiles of a call of gemmini.h one by one."""
 
 
 def with_side_by_side(schedule: Schedule, objective: Objective) -> Schedule:
@@ -97,7 +93,7 @@ def _has_tiles(schedule: Schedule, group: FusionGroup) -> bool:
         return False
     layers = [schedule.graph.by_name[name] for name in group.layers]
     return any(
-        isinstance(layer, TensorCoreLayer) and schedule.mappings[layer.name].issue in (*LOOPS, *CALLS)
+        isinstance(layer, TensorCoreLayer) and schedule.mappings[layer.name].issue in LOOPS
         for layer in layers
     )
 
@@ -107,17 +103,10 @@ def _both(schedule: Schedule, given: FusionGroup, joining: FusionGroup) -> Fusio
     return FusionGroup(tuple(names), resident_tensors=given.resident_tensors | joining.resident_tensors)
 
 
-def _by_tile(schedule: Schedule, group: FusionGroup) -> dict[str, LayerMapping]:
-    name = layer_on_gemmini(schedule.graph, group).name
-    mapping = schedule.mappings[name]
-    return {**schedule.mappings, name: replace(mapping, issue=BY_TILE.get(mapping.issue, mapping.issue))}
-
-
 def _cycles(schedule: Schedule, group: FusionGroup) -> float:
     """By the clock."""
-    mappings = _by_tile(schedule, group) if group.side_by_side else schedule.mappings
-    target = schedule.target
-    counts = group_counts(schedule.graph, group, mappings, target, schedule.additions, copies=schedule.copies)
+    target, additions, copies = schedule.target, schedule.additions, schedule.copies
+    counts = group_counts(schedule.graph, group, schedule.mappings, target, additions, copies=copies)
     return sum(network_cycles(counts, clock_of(target), target.core).values())
 
 
@@ -141,7 +130,6 @@ def _together(schedule: Schedule, given: int, joining: int) -> Schedule:
     graph, groups = schedule.graph, list(schedule.groups)
     groups[given] = _both(schedule, groups[given], groups[joining])
     beside = set(groups[given].layers)
-    mappings = _by_tile(schedule, groups[given])
     del groups[joining]
     order = _order(schedule, tuple(groups))
     placed = tuple(groups[at] for at in nx.lexicographical_topological_sort(order))
@@ -149,7 +137,6 @@ def _together(schedule: Schedule, given: int, joining: int) -> Schedule:
     changed = replace(
         schedule,
         groups=with_places(graph, placed, schedule.target),
-        mappings=mappings,
         copies=schedule.copies - beside,
     )
     return replace(changed, additions=quickest_additions(changed))

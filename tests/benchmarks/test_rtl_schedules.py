@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,7 +19,9 @@ ROWS = [row for row in read_rows(MEASURED) if row.decision in KEPT]
 NETWORKS = Path(__file__).parents[2] / "benchmarks" / "whole_networks"
 
 
-@pytest.mark.parametrize("program", ["1x64 fc10", "32x12x12 c32k3 r c32k3 +0 r", "3x32x32 c16k3 r"])
+@pytest.mark.parametrize(
+    "program", ["64x14x14 c128k3s2", "24x14x14 c96k1 r dw3 r c24k1 +0", "32x14x14 dw3 r c64k1 r"]
+)
 def test_a_kept_schedule_is_read_back_as_it_was_measured(program: str, tmp_path: Path) -> None:
     row = next(row for row in ROWS if row.program == program)
     target = load_target(row.target)
@@ -37,7 +40,9 @@ def test_the_schedule_of_a_whole_network_is_read_back(tmp_path: Path) -> None:
     (row,) = (row for row in rows if (row.soc, row.program) == (FITTED_SOC, DECODER_STEP))
     target = load_target(row.target)
     conversion, _ = converted(DECODER_STEP, target, tmp_path)
-    assert digest(recalled(decisions[row.decision], conversion.graph, target)) == row.decision
+    found = decision_of(recalled(decisions[row.decision], conversion.graph, target))
+    kept = json.dumps(decisions[row.decision]["mappings"])  # with calls of gemmini.h, which are read as loops
+    assert json.dumps(found["mappings"]) == kept.replace("tiled_matmul", "loop_ws")
 
 
 def test_every_kept_schedule_was_measured() -> None:

@@ -54,6 +54,15 @@ def test_tiles_of_some_groups_are_read_back(tmp_path):
     assert schedule_from_document(read_document(tmp_path / "schedule.json")).groups == schedule.groups
 
 
+def test_calls_of_earlier_versions_are_read_as_loops(schedule, document, tmp_path):
+    path = tmp_path / "schedule.json"
+    write_document(document, path)
+    text = path.read_text()
+    assert '"loop_conv_ws"' in text
+    path.write_text(text.replace('"loop_conv_ws"', '"tiled_conv"').replace('"loop_ws"', '"tiled_matmul"'))
+    assert schedule_from_document(read_document(path)).mappings == schedule.mappings
+
+
 def test_the_file_alone_evaluates_to_the_same_cost(schedule, document, tmp_path):
     write_document(document, tmp_path / "schedule.json")
     again = evaluate(schedule_from_document(read_document(tmp_path / "schedule.json")))

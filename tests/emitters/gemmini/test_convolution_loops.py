@@ -124,24 +124,14 @@ def test_members_of_a_group_hand_over_boxes() -> None:
     check(Case(Schedule(graph, TINY, mappings, (group,))))
 
 
-def called(channels: int, **tile: int) -> Schedule:
-    schedule = alone(chain((1, 5, 5, channels), (8, 3, 1, 1)), **tile)
-    return replace(schedule, mappings={"l0": replace(schedule.mappings["l0"], issue="tiled_conv")})
-
-
 @pytest.mark.parametrize("channels, tile", [(8, {"P": 3}), (12, {"P": 2, "C": 4})])
-def test_a_whole_layer_is_one_call(channels: int, tile: dict[str, int]) -> None:
-    check(Case(called(channels, **tile)))
+def test_small_tiles_of_a_whole_layer(channels: int, tile: dict[str, int]) -> None:
+    check(Case(alone(chain((1, 5, 5, channels), (8, 3, 1, 1)), **tile)))
 
 
-def test_gemmini_h_loads_two_tiles_once() -> None:
-    with pytest.raises(ScheduleError, match=r"l0: .* would load its operands 1 and 1 times, not 1 and 3"):
-        called(8, P=2, C=4)
-
-
-def test_weights_that_do_not_move_on_are_no_call() -> None:
+def test_weights_that_do_not_move_on_are_in_no_loop() -> None:
     """As no converter writes them: found in a schedule.json that was changed by hand."""
-    schedule = called(8, P=3)
+    schedule = alone(chain((1, 5, 5, 8), (8, 3, 1, 1)), P=3)
     layer = schedule.graph.tensor_core_layers[0]
     stuck = replace(layer, weight=replace(layer.weight, strides=(0, 0, 0, 0, 1)))
     with pytest.raises(ScheduleError, match="its weight does not lie in memory in equal steps"):
@@ -152,7 +142,7 @@ def test_finished_schedules_choose_loops_for_convolutions() -> None:
     """Dense with stride, depthwise and first-layer convolutions."""
     graph, target = chain((1, 9, 9, 2), (8, 3, 1, 1), (8, 3, 1, 8), (5, 3, 1, 1), stride=2), TARGETS[1]
     issued = optimize(graph, target, method="layerwise", fusion=False).schedule
-    assert {mapping.issue for mapping in issued.mappings.values()} <= {"loop_conv_ws", "tiled_conv"}
+    assert {mapping.issue for mapping in issued.mappings.values()} == {"loop_conv_ws"}
     assert issued.mappings["l0"].rows.S == 3
     check(Case(issued))
 
@@ -167,7 +157,7 @@ def test_a_depthwise_kernel_goes_in_parts_where_memories_are_small(
     graph = chain(shape, (shape[-1], kernel, kernel // 2, shape[-1]))
     found = optimize(graph, load_target(name), method="layerwise")
     [mapping] = found.schedule.mappings.values()
-    assert mapping.issue in ("loop_conv_ws", "tiled_conv") and rows == mapping.tile_l2.R
+    assert mapping.issue == "loop_conv_ws" and rows == mapping.tile_l2.R
     assert found.cost.latency_cycles <= most
     check(Case(found.schedule))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fadiff.costmodel.mapping.mapping import CALLS
 from fadiff.costmodel.target.target import load_target
 from fadiff.emitters.gemmini import emit
 from fadiff.optimizer import optimize
@@ -20,6 +19,5 @@ def test_resnet18_at_224_pixels_in_1000_lines(tmp_path: Path) -> None:
     assert len(code) <= 45_000
     functions = dict(re.findall(r"^static void layer_(\w+)\(.*?\)\n\{\n(.*?)^\}", code, re.M | re.S))
     assert len(functions) == len(schedule.mappings)
-    for layer, mapping in zip(functions, schedule.mappings.values(), strict=True):
-        call = mapping.issue if mapping.issue in CALLS else "convolution_tile|product_tile"
-        assert len(re.findall(rf"\b(?:{call})\(", functions[layer])) == 1, layer
+    for layer, body in functions.items():
+        assert len(re.findall(r"\b(?:convolution_tile|product_tile)\(", body)) == 1, layer
