@@ -237,7 +237,8 @@ def lower_conv_transpose(lowering: Lowering, step: Step) -> None:
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
     _, out_height, out_width, out_channels = image_shape(out.shape)
-    strides, dilations, pads = _window(node, (height, width), (out_height, out_width), (r, s))
+    sizes = (height, width), (out_height, out_width), (r, s)
+    strides, dilations, pads = _window(node, weight.data.ndim - 2, *sizes)
     rows = _phases(height, out_height, r, strides[0], dilations[0], pads[0])
     columns = _phases(width, out_width, s, strides[1], dilations[1], pads[1])
     bias = lowering.bias(step, groups, k)
@@ -283,10 +284,9 @@ def _taps(data: np.ndarray, rows: tuple[int, ...], columns: tuple[int, ...]) -> 
 
 
 def _window(
-    node: Node, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int]
+    node: Node, rank: int, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Strides, dilations and leading pads per axis (two axes; a 1-D layer has a unit first one)."""
-    rank = len(node.attributes.get("kernel_shape", node.attributes.get("strides", (1, 1))))
     missing = (1,) * (2 - rank)
     strides = (*missing, *node.attributes.get("strides", (1,) * rank))
     dilations = (*missing, *node.attributes.get("dilations", (1,) * rank))

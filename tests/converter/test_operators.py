@@ -156,6 +156,15 @@ CASES = {
         "ConvTranspose", IMAGE, constants={"w": weights(1, 4, 2, 3, 3)}, dilations=[2, 2]
     ),
     "transposed 1-d": _one("ConvTranspose", (1, 4, 6), constants={"w": weights(1, 4, 3, 4)}, strides=[2]),
+    "transposed 1-d, only pads given": _one(
+        "ConvTranspose", (1, 4, 6), constants={"w": weights(1, 4, 3, 4)}, pads=[2, 1]
+    ),
+    "transposed 1-d dilated": _one(
+        "ConvTranspose", (1, 4, 6), constants={"w": weights(1, 4, 3, 4)}, dilations=[2], pads=[0, 3]
+    ),
+    "transposed 1-d same lower": _one(
+        "ConvTranspose", (1, 4, 6), constants={"w": weights(1, 4, 3, 4)}, strides=[3], auto_pad="SAME_LOWER"
+    ),
     "matmul": _one("MatMul", ROWS, constants={"w": weights(1, 12, 6)}),
     "matmul batched weight": _one("MatMul", ROWS, constants={"w": weights(1, 2, 12, 6)}),
 }
