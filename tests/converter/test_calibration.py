@@ -276,3 +276,30 @@ def test_an_input_that_is_one_number(tmp_path: Path) -> None:
     np.savez(tmp_path / "model.calibration.npz", x=weights(1, 9, 1, 4), gain=gains)
     converted = convert(tmp_path / "model.onnx")
     assert any("calibration: ranges" in note for note in converted.notes)
+
+
+@pytest.mark.parametrize(
+    ("loud", "bias", "said"),
+    [
+        (200.0, 0.01, "212 times its biases"),
+        (200.0, 0.1, ""),  # 21 times
+        (255.0, 0.01, "251 times its biases"),
+        (256.0, 0.01, ""),  # no byte
+        (200.5, 0.01, ""),
+        (-200.0, 0.01, ""),
+        (16.0, 0.001, ""),  # a dark image, or labels
+    ],
+)
+def test_biases_tell_whether_pixels_were_scaled(loud: float, bias: float, said: str, tmp_path: Path) -> None:
+    """By hand: sums of (0, 0) and (loud, 100) deviate by loud / 2 and 50, biases are 30 and 40 `bias`."""
+    constants = {"w": np.eye(2, dtype=np.float32), "b": np.array([30, 40], np.float32) * np.float32(bias)}
+    loud_other = min(loud, 100.0) if loud > 0 else 100.0
+    model = model_of(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="first")],
+        {"x": (1, 2)},
+        {"y": (1, 2)},
+        constants,
+    )
+    samples = [{"x": np.array([[loud, loud_other]], np.float32) * (i % 2)} for i in range(8)]
+    doubts = [doubt for doubt in _convert(model, tmp_path, calibration=samples).doubts if "biases" in doubt]
+    assert [said in doubt for doubt in doubts] == ([True] if said else [])

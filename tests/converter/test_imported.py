@@ -372,3 +372,54 @@ def test_weights_keep_their_channels(louder: float, tmp_path: Path) -> None:
     (note,) = convert(tmp_path / "m.onnx", without=["channel-scales"]).notes
     steps = louder * np.abs(integers[:, 0]).max() / 127 / 2
     assert f"wd, off by at most {steps:.1f} steps of its finest channel" in note
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_product_of_integers_with_a_scale_for_each_column(columns: bool, tmp_path: Path) -> None:
+    """QLinearMatMul, whose weights have a zero point, too, is the product of what its integers mean."""
+    generator = np.random.default_rng(0)
+    integers = generator.integers(-100, 101, (6, 4)).astype(np.int8)
+    scale = np.array([0.01, 0.02, 0.05, 0.03] if columns else 0.02, np.float32)
+    zero = np.array([0, 0, 0, 0] if columns else 3, np.int8)
+    inputs = ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        helper.make_node("QLinearMatMul", inputs, ["p"], name="product"),
+        helper.make_node("DequantizeLinear", ["p", "ys", "yz"], ["y"]),
+    ]
+    constants = {"xs": np.array(0.02, np.float32), "xz": np.array(0, np.int8), "w": integers, "ws": scale}
+    constants |= {"wz": zero, "ys": np.array(0.1, np.float32), "yz": np.array(0, np.int8)}
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, {"x": (5, 6)}, {"y": (5, 4)}, constants), path)
+    conversion = convert(path)
+    assert [node.op_type for node in conversion.float_model.graph.node] == ["MatMul"]
+    assert conversion.float_model.graph.node[0].name == "product"
+    x = weights(2, 5, 6)
+    (found,) = session(conversion.float_model).run(None, {"x": x})
+    meant = (integers.astype(np.float32) - zero) * scale
+    np.testing.assert_allclose(found, x @ meant, rtol=1e-5, atol=1e-6)
+    assert conversion.graph.tensors[conversion.graph.outputs[0]].scale == np.float32(0.1)
+
+
+@pytest.mark.parametrize("read_twice", [False, True])
+def test_what_only_a_clip_reads_saturates_where_it_clips(read_twice: bool, tmp_path: Path) -> None:
+    """The scale of a value before Clip(-0.5, 1), which the file does not give, is 1 / 127."""
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        helper.make_node("MatMul", ["xd", "w"], ["m"], name="product"),
+        helper.make_node("Clip", ["m", "low", "high"], ["c"], name="clip"),
+        *_pair("c", "cs", "zero", "y"),
+    ]
+    constants = {**_SCALES, "w": weights(1, 16, 6), "cs": np.array(1 / 127, np.float32)}
+    constants |= {"low": np.array(-0.5, np.float32), "high": np.array(1, np.float32)}
+    outputs: dict[str, tuple[int, ...] | None] = {"y": (4, 6)}
+    if read_twice:
+        outputs["m"] = (4, 6)
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, {"x": (4, 16)}, outputs, constants), path)
+    x = 4 * weights(3, 4, 16)
+    graph = convert(path, calibration=[{"x": x}]).graph
+    (product,) = graph.tensor_core_layers
+    scale = graph.tensors[product.output.tensor].scale
+    assert scale is not None and (scale == np.float32(1 / 127)) != read_twice
+    assert not read_twice or scale > 1.5 / 127

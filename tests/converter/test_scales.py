@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from fadiff.converter import convert
+from fadiff.converter.quantise.ranges import channel_maxima
+from fadiff.converter.quantise.scales import saturates_at
 from tests.converter.oracle import check, compare, model_of, weights
 
 ROWS, WIDTH = 6, 16
@@ -106,3 +108,18 @@ def test_a_slice_in_a_concatenation_leaves_the_others_their_scale(parts: str, tm
     checked = check(model, tmp_path)
     assert checked.lsb_to_quantized <= 1.01
     assert checked.sqnr_db > GOOD_DB
+
+
+def test_saturation_stands_for_a_clip_up_to_half_a_step() -> None:
+    """127 steps may pass the bound by what rounds to it, and end before it."""
+    assert saturates_at(6.0, 6 / 127) and saturates_at(6.0, 3 / 127) and saturates_at(6.0, 6.02 / 127)
+    assert not saturates_at(6.0, 6.03 / 127) and not saturates_at(6.0, 12 / 127)
+
+
+def test_channels_reach_what_the_loudest_sample_does(tmp_path: Path) -> None:
+    """The second axis stays, the others and all samples do not: against numbers put there by hand."""
+    model = model_of([helper.make_node("Neg", ["x"], ["y"])], {"x": (2, 3, 2, 2)}, {"y": (2, 3, 2, 2)})
+    first, second = np.zeros((2, 2, 3, 2, 2), np.float32)
+    first[0, 0, 1, 1], first[1, 1, 0, 1], second[1, 0, 0, 0], second[0, 2, 1, 0] = 3, -5, -7, 2
+    found = channel_maxima("m.onnx", model, [{"x": first}, {"x": second}], ["y"])
+    np.testing.assert_array_equal(found["y"], [7, 5, 2])
