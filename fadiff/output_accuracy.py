@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ from fadiff.vectors import Arrays, TestVectors, onnx_name, run_floats, run_vecto
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from fadiff.converter import Conversion
     from fadiff.converter.check.noise import Parts
     from fadiff.converter.ir.graph import Graph, Tensor
     from fadiff.costmodel.schedule.conversion_record import (
@@ -26,48 +25,81 @@ _MACS = 2e10
 """Fewer samples of large networks: about this many multiply-accumulates, but two samples."""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """Inputs that outputs are judged on, and what the float model makes of them: by ONNX name."""
+
+    kind: Literal["test", "calibration", "random"]
+    inputs: Arrays
+    outputs: Arrays
+
+
+def expected_outputs(vectors: TestVectors) -> Expected:
+    """On test inputs where the user gave any, else on calibration inputs."""
+    graph = vectors.conversion.graph
+    inputs, kind = _inputs(vectors)
+    macs = sum(getattr(layer, "macs", 0) for layer in graph.layers)
+    count = int(np.clip(_MACS / max(macs, 1), 2, MOST_SAMPLES))
+    inputs = {name: array[:count] for name, array in inputs.items()}
+    if kind == "calibration":
+        names = [onnx_name(graph, name) for name in graph.results]
+        return Expected(kind, inputs, run_floats(vectors.conversion, inputs, names))
+    # (all of them are written to the folder, too)
+    return Expected(kind, inputs, {name: array[:count] for name, array in vectors.float_outputs.items()})
+
+
 def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> AccuracyRecord:
-    """Judge the outputs on test inputs where the user gave any, else on calibration inputs.
+    """Judge the outputs, and what rounding the inputs alone costs them.
 
     Args:
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
-    from fadiff.converter.check.noise import Parts, parts_of
-    from fadiff.converter.ir.program import program_of
     from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
 
+    expected = expected_outputs(vectors)
+    records = judged_outputs(vectors, reference, expected)
+    floats = {record.output: expected.outputs[record.output] for record in records}
+    return AccuracyRecord(
+        inputs=expected.kind,
+        samples=len(next(iter(expected.inputs.values()))),
+        outputs=records,
+        inputs_db=_inputs_alone(vectors, expected, floats),
+    )
+
+
+def judged_outputs(
+    vectors: TestVectors, reference: InferenceSession, expected: Expected
+) -> tuple[OutputAccuracyRecord, ...]:
+    """The outputs that a reference computes against those of the float model."""
+    from fadiff.converter.check.noise import Parts, parts_of
+    from fadiff.converter.ir.program import program_of
+
     conversion = vectors.conversion
-    inputs, kind = _inputs(vectors)
-    macs = sum(getattr(layer, "macs", 0) for layer in conversion.graph.layers)
-    count = int(np.clip(_MACS / max(macs, 1), 2, MOST_SAMPLES))
-    inputs = {name: array[:count] for name, array in inputs.items()}
-    graph = conversion.graph
+    graph, length = conversion.graph, vectors.length
     computed = {output.name for output in reference.get_outputs()}
     outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
-    names = [onnx_name(graph, name) for name in outputs]
-    if kind == "calibration":
-        floats = run_floats(conversion, inputs, names)
-    else:  # (all of them are written to the folder, too)
-        floats = {name: array[:count] for name, array in vectors.float_outputs.items()}
-    chain, length = graph.states, vectors.length
-    if kind != "calibration":
-        stored = {name: array[:count] for name, array in vectors.stored_inputs.items()}
-    else:
-        stored, length = stored_inputs(graph, inputs), 0 if conversion.consecutive else 1
-    found = run_vectors(reference, stored, outputs, chain, length=length)
+    if expected.kind == "calibration":
+        length = 0 if conversion.consecutive else 1
+    stored = _stored(vectors, expected)
+    found = run_vectors(reference, stored, outputs, graph.states, length=length)
     program = program_of(conversion.float_model, conversion.float_weights)
     records = []
-    for output, name in zip(outputs, names, strict=True):
+    for output in outputs:
+        name = onnx_name(graph, output)
+        floats = expected.outputs[name]
         parts = parts_of(program, name) if program.is_float(name) else Parts()
-        integers = restored(graph, output, found, floats[name].shape)
-        records.append(_record(graph, output, floats[name], integers, parts))
-    return AccuracyRecord(
-        inputs=kind,
-        samples=len(next(iter(inputs.values()))),
-        outputs=tuple(records),
-        inputs_db=_inputs_alone(conversion, inputs, stored, {name: floats[name] for name in names}),
-    )
+        integers = restored(graph, output, found, floats.shape)
+        records.append(_record(graph, output, floats, integers, parts))
+    return tuple(records)
+
+
+def _stored(vectors: TestVectors, expected: Expected) -> Arrays:
+    """The inputs as the device stores them, by tensor name."""
+    if expected.kind == "calibration":
+        return stored_inputs(vectors.conversion.graph, expected.inputs)
+    count = len(next(iter(expected.inputs.values())))
+    return {name: array[:count] for name, array in vectors.stored_inputs.items()}
 
 
 def _inputs(vectors: TestVectors) -> tuple[Arrays, Literal["test", "calibration", "random"]]:
@@ -87,17 +119,17 @@ def restored(graph: Graph, name: str, stored: Arrays, shape: tuple[int, ...]) ->
     return np.stack([from_storage(graph.tensors[name], one, shape[1:]) for one in stored[name]])
 
 
-def _inputs_alone(conversion: Conversion, inputs: Arrays, stored: Arrays, floats: Arrays) -> float | None:
+def _inputs_alone(vectors: TestVectors, expected: Expected, floats: Arrays) -> float | None:
     """Signal to noise of the worst output of the float model on inputs as int8 holds them."""
     from fadiff.converter.check.noise import noise_of
 
-    graph = conversion.graph
+    graph, inputs, stored = vectors.conversion.graph, expected.inputs, _stored(vectors, expected)
     rounded = dict(inputs)
     for tensor in graph.inputs:
         name = onnx_name(graph, tensor)
         values = restored(graph, tensor, stored, inputs[name].shape)
         rounded[name] = values.astype(inputs[name].dtype)
-    found = run_floats(conversion, rounded, list(floats))
+    found = run_floats(vectors.conversion, rounded, list(floats))
     ratios = [
         noise_of(floats[name], array).sqnr_db
         for name, array in found.items()

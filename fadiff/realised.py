@@ -16,7 +16,7 @@ from fadiff.converter.folders import scratch_folder
 from fadiff.converter.ir.stored import WeightFile, is_large
 from fadiff.costmodel.schedule.conversion_record import RealisedRecord
 from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, Tried, Wanted, realised_graph
-from fadiff.output_accuracy import output_accuracy
+from fadiff.output_accuracy import Expected, expected_outputs, judged_outputs
 from fadiff.vectors import make_vectors
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ class Realiser:
             return self.given
         return make_vectors(self.conversion, self.test_inputs, seed=0)
 
+    @cached_property
+    def _expected(self) -> Expected:
+        """What the float model makes of them, once for all graphs."""
+        return expected_outputs(replace(self.vectors, conversion=self.conversion))
+
     def __call__(self, target: Target, search: SearchOptions) -> RealisedModel:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
@@ -128,9 +133,8 @@ class Realiser:
         """What a verdict looks at of a graph's outputs, in dB."""
         layers = tuple((layer.name, layer.op) for layer in graph.layers)
         if layers not in self._known:
-            self._known[layers] = _accuracy(
-                replace(self.vectors, conversion=replace(self.conversion, graph=graph))
-            )
+            changed = replace(self.vectors, conversion=replace(self.conversion, graph=graph))
+            self._known[layers] = _accuracy(changed, self._expected)
         return self._known[layers]
 
 
@@ -146,15 +150,15 @@ def conversion_as_recorded(conversion: Conversion, document: ScheduleDocument) -
     return RealisedModel(replace(conversion, graph=close), graph, document.conversion.realised)
 
 
-def _accuracy(vectors: TestVectors) -> Mapping[str, float]:
+def _accuracy(vectors: TestVectors, expected: Expected) -> Mapping[str, float]:
     graph = vectors.conversion.graph
     with scratch_folder() as scratch:
         folder = scratch if is_large(graph) else None
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
-        found = output_accuracy(vectors, reference_session(reference, folder))
+        found = judged_outputs(vectors, reference_session(reference, folder), expected)
     figures: dict[str, float | None] = {}
-    for output in found.outputs:
+    for output in found:
         figures[output.output], figures[f"{output.output}, nine in ten"] = output.sqnr_db, output.tenth_db
         figures.update({f"{output.output}, {part.part}": part.sqnr_db for part in output.parts})
     return {name: figure for name, figure in figures.items() if figure is not None}
