@@ -9,64 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.group.pooling import windows
-from fadiff.costmodel.mapping.intervals import input_box
-from fadiff.costmodel.mapping.mapping import ceil_div
-from fadiff.costmodel.mapping.tiling import Interval, Window
+from fadiff.costmodel.mapping.tiling import Interval
 
 
 def least_regions(graph: Graph, plan: Mapping[str, Member]) -> dict[str, Member]:
-    """`plan`, of a group with one tile over the whole output, with members that compute no pixel that
-    another tile leaves out: regions that no group tile makes less expensive."""
+    """`plan`, of a group with one tile over the whole output, with regions that no group tile makes less
+    expensive: one row or column of a member of which later ones, or their readers, may skip some."""
     found = dict(plan)
-    least: dict[str, tuple[int, int]] = {}
+    skipped: dict[str, tuple[bool, bool]] = {}
     for name in reversed(list(plan)):
-        member, layer = plan[name], graph.by_name[name]
-        whole = (_only(member.computed.P), _only(member.computed.Q))
-        readers = [c for c in graph.consumers(layer.outputs[0]) if c.name in plan]
-        axes = windows(graph, layer)
-        sizes: list[int] = []
-        intervals: list[tuple[Interval, ...]] = []
-        for axis, (start, stop) in enumerate(whole):
-            count = stop - start
-            if not member.writes_outside:
-                count = 1
-                for reader in readers:
-                    outputs = (plan[reader.name].computed.P, plan[reader.name].computed.Q)[axis]
-                    read = windows(graph, reader)
-                    part = least[reader.name][axis]
-                    count = max(count, part if read is None else _read(read[axis], _only(outputs), part))
-            count = min(count, stop - start)
-            sizes.append(count)
-            if count < stop - start and isinstance(layer, TensorCoreLayer):
-                assert axes is not None
-                count = max(1, count - _doubtful(axes[axis], (start, stop)))
-            intervals.append(((start, start + count),) if count else ())
-        least[name] = sizes[0], sizes[1]
-        p, q = intervals
+        member, output = plan[name], graph.by_name[name].outputs[0]
+        skips = [False, False]
+        for reader in graph.consumers(output) if not member.writes_outside else ():
+            for axis, window in enumerate(windows(graph, reader) or (None, None)):
+                apart = window and window.stride > (window.kernel - 1) * window.dilation + 1
+                skips[axis] |= bool(apart) or skipped[reader.name][axis]
+        skipped[name] = skips[0], skips[1]
+        p, q = (_first(axis) if few else axis for few, axis in zip(skips, member.computed[3:], strict=True))
         found[name] = replace(member, computed=member.computed._replace(P=p, Q=q))
     return found
 
 
-def _only(intervals: tuple[Interval, ...]) -> Interval:
-    """The interval of one tile, empty where readers see padding only."""
-    return intervals[0] if intervals else (0, 0)
-
-
-def _read(window: Window, outputs: Interval, count: int) -> int:
-    """Input indices within the image that tiles for any `count` of the `outputs` of a reader cover."""
-    start, stop = input_box(window, outputs)
-    outside = stop - start - (min(stop, window.size) - max(start, 0))
-    reach = (window.kernel - 1) * window.dilation + 1
-    return max(1, (count - 1) * min(window.stride, reach) + reach - outside)
-
-
-def _doubtful(window: Window, outputs: Interval) -> int:
-    """Outputs to leave out so that the rest, side by side, needs no more input than as many apart: those
-    may also meet the padding at the end, and share what lies between the taps of a dilated kernel."""
-    _, stop = input_box(window, outputs)
-    inputs = max(0, stop - window.size) + (window.kernel - 1) * (window.dilation - 1)
-    reach = (window.kernel - 1) * window.dilation + 1
-    return ceil_div(inputs, min(window.stride, reach))
+def _first(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """One index of one tile, none where readers see padding only."""
+    return tuple((start, start + 1) for start, _ in intervals[:1])
