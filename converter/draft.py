@@ -20,6 +20,7 @@ from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.plan.plan import Step, plan
+from fadiff.converter.quantise.blocks import block_scales, sort_channels
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.equalise import equalise, find_pairs
@@ -90,6 +91,12 @@ class Drafter:
                 best = _better(name, change, best, progress)
         return best
 
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether weights may have scales by blocks of channels: those of a float model in memory."""
+        of_floats = self.element == "int8" and not (self.given.steps or self.weights)
+        return of_floats and CHANNEL_SCALES not in self.without
+
     def _enlarged(self, plain: Calibration) -> Draft | None:
         """A draft whose parts of one product are of one size, which makes none coarser."""
         samples = () if self.weights or self.given.steps else plain.samples or self.draw()
@@ -134,6 +141,8 @@ class Drafter:
     def _draft(
         self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""
     ) -> Draft:
+        if self._has_blocks and not caps and (sorted_model := sort_channels(model, program)) is not None:
+            model, program = sorted_model, self._read_again(sorted_model)
         steps = self._plan(program, caps=caps)
         problems = unsupported(program, steps, self.element)
         if problems:
@@ -154,6 +163,8 @@ class Drafter:
             zeros = kept_zeros(program, steps, self.simplified.given.zeros, bordered=bordered)
         if known and CHANNEL_SCALES not in self.without and self.element == "int8":
             channels = kept_channels(program, steps, self.simplified.given.channels)
+        elif self._has_blocks:
+            channels = kept_channels(program, steps, block_scales(program, steps))
         return Prescribed(known, zeros, channels)
 
     def _plan(

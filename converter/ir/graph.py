@@ -158,6 +158,8 @@ class TensorCoreLayer:
     channel_scale: str | None = None
     """A constant float32 [G, K]: results of every channel leave the accumulator with its factor beside
     `scale` (not with a `row_scale`)."""
+    channel_block: int = 1
+    """Channels of a group, from a multiple of this on, that have one factor."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -64,13 +64,15 @@ class InputSums:
         self._sums += vectors.sum(1)
         self._count += vectors.shape[1]
 
-    def rounded(self, scale: float, *, centred: bool) -> np.ndarray:
-        """The weights as int8 of one scale; `centred`: errors of the mean are left to the bias."""
+    def rounded(self, step: np.ndarray, *, centred: bool) -> np.ndarray:
+        """The weights as int8 of one step, or of one for each output; `centred`: errors of the mean are left
+        to the bias."""
         out = np.empty(self._matrix.shape, np.int8)
+        step = step.reshape(len(out), -1, 1)
         for some, products in zip(self._some, self._products, strict=True):
             sums = self._sums[:, some]
             mean = sums[:, :, None] * (sums / max(self._count, 1))[:, None] if centred else 0.0
-            out[:, :, some] = with_feedback(self._matrix[:, :, some] / scale, products - mean)
+            out[:, :, some] = with_feedback(self._matrix[:, :, some] / step, products - mean)
         return self._restore(out)
 
     def _vectors(self, array: np.ndarray) -> np.ndarray:
@@ -92,7 +94,7 @@ class Rounder:
 
     def __init__(self, simulation: Simulation, quantisation: Quantisation, samples: Samples) -> None:
         self._simulation = simulation
-        self._done: dict[tuple[str, float, bool], Quantised] = {}
+        self._done: dict[tuple[str, bytes, bool], Quantised] = {}
         self._sums: dict[str, InputSums] = {}
         sources = self._sources(len(samples))
         for values in simulation.run(quantisation, samples, list(sources)) if sources else ():
@@ -107,9 +109,10 @@ class Rounder:
         """
         found = {}
         for name, sums in self._sums.items():
-            key = name, quantisation.weights[name].scale, name in centred
+            step = quantisation.weights[name].step
+            key = name, step.tobytes(), name in centred
             if key not in self._done:
-                self._done[key] = Quantised(sums.rounded(key[1], centred=key[2]), np.float32(key[1]))
+                self._done[key] = Quantised(sums.rounded(np.asarray(step), centred=key[2]), step)
             found[name] = self._done[key]
         return found
 

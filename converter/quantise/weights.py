@@ -154,12 +154,13 @@ def quantise(
     Raises:
         ModelError: a constant holds NaN.
     """
-    known, integers, channels = given.steps, integers or Integers(), given.channels
+    known, integers = given.steps, integers or Integers()
     symmetric = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
     apart = shifted(program, steps, ranges) if zero_points else {}
     apart = {value: scale for value, scale in apart.items() if value not in known} | dict(given.zeros)
     scales = {value: Scale(step) for value, step in symmetric.items()} | apart
+    channels = _fitting(program, steps, scales, given.channels)
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
@@ -194,6 +195,23 @@ def quantise(
             bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(bounded, accumulator)
     return Quantisation(scales, weights, biases, joined=_joined(program, steps, scales, weights, known))
+
+
+def _fitting(
+    program: Program,
+    steps: Sequence[Step],
+    scales: Mapping[str, Scale],
+    channels: Mapping[str, np.ndarray],
+) -> Mapping[str, np.ndarray]:
+    """Scales of channels but those that a bias in such steps would overflow int32 by."""
+    found = dict(channels)
+    for step in steps:
+        bias, name = _bias(program, step), step.head.input(1)
+        if bias is not None and name in found:
+            unit = scales[step.source].step * found[name].reshape(-1).astype(np.float64)
+            if np.abs(bias / unit).max() > _MOST_BIAS_STEPS:
+                del found[name]
+    return found
 
 
 def _joined(

@@ -60,6 +60,8 @@ class LoopNest:
         tiles = MappingColumns.one(mapping) if isinstance(mapping, Mapping) else mapping
         self.l2, self.l1, self.l0, self.order = tiles.l2, tiles.l1, tiles.l0, tiles.order
         self.by_lines = tiles.issue == "loop_conv_ws"
+        self.channel_block = shape.channel_block if tiles.issue == "core_ws" else min(shape.channel_block, 1)
+        """Channels that one store takes with a scale of its own: a block where tiles have whole blocks."""
         self.orders = [_positions(levels) for levels in tiles.orders]
         self.outlines: list[Outline] = [((bound, 1),) for bound in shape.dims]
         for d, axis in zip((G, K, N, P, Q), region, strict=True):
@@ -125,7 +127,7 @@ class LoopNest:
             weights = sum(g * g * times for g, times in self.pieces(G, 3)) * total[R] * total[S]
         if counting.moves_accumulator and shape.has_bias:
             bias = total[G] * total[K] * self.bias_fills(target.side)
-        if counting.moves_accumulator and shape.scales_channels:
+        if counting.moves_accumulator and self.channel_block:
             again = total[N] * total[P] * total[Q] * self._overwritten()
         return quantities_of(
             total,
@@ -144,9 +146,17 @@ class LoopNest:
         )
 
     def _overwritten(self) -> Number:
-        """Elements of a pixel that are stored again: the last channel's store takes its whole block."""
+        """Elements of a pixel that are stored again: the last scale's store takes its whole array block."""
         channel, groups = (G, 1) if self.shape.is_depthwise else (K, self.counts[G].total)
-        return groups * sum(n * (n - 1) // 2 * times for n, times in self.pieces(channel, 3))
+        pieces, size = self.pieces(channel, 3), self.channel_block
+        before = [((n - 1) // size, times) for n, times in pieces]
+        return groups * sum(size * n * (n + 1) // 2 * times for n, times in before)
+
+    def scaled_stores(self) -> Number:
+        """Stores of a row of results, each with a scale of its own."""
+        groups = 1 if self.shape.is_depthwise else self.counts[G].total
+        pieces = self.pieces(G if self.shape.is_depthwise else K, 3)
+        return groups * sum(ceil_div(n, self.channel_block) * times for n, times in pieces)
 
     def bias_fills(self, side: int) -> Number:
         """`bias_fills` of all accumulator tiles."""

@@ -161,7 +161,7 @@ class NestWork:
             weight_rows = smallest(nest.l0[G], self.target.side)
         else:
             weights = weights * pieces(self.along)
-        by_rows = placement.has_row_scale or nest.shape.scales_channels
+        by_rows = placement.has_row_scale or nest.channel_block
         stored = 0 if by_rows else self._stored(q, placement)
         products, tile_rows = _mean(self._strips)
         _, box_rows = _mean(list(strips(nest, self.target.side, 1)))
@@ -185,10 +185,12 @@ class NestWork:
         return tiles("I") + (tiles("W") - self._visits if early else 0)
 
     def _stored(self, q: Quantities, placement: Placement) -> Number:
-        """Rows that leave the accumulator, one for each channel that has a scale of its own."""
+        """Rows that leave the accumulator, one for each scale of its own."""
         leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
         rows = leaving / self.nest.counts[self.out_channel].total * self._stores
-        return (q.outputs * OVERLAPPING_ROW if self.nest.shape.scales_channels else rows) + self._spilled(q)
+        if 0 < self.nest.channel_block < self.target.side:
+            rows = rows / self._stores * self.nest.scaled_stores() * OVERLAPPING_ROW
+        return rows + self._spilled(q)
 
     def _spilled(self, q: Quantities) -> Number:
         """Moves of unfinished sums, one way."""
@@ -258,12 +260,12 @@ class NestWork:
     @cached_property
     def _channel_commands(self) -> Number:
         """Configurations and stores of all accumulator tiles whose channels have scales of their own."""
-        if not self.nest.shape.scales_channels:
+        if not self.nest.channel_block:
             return 0
         counts, pieces = self.nest.counts, [self.nest.pieces(d) for d in (N, P, Q)]
         tiles = math.prod([counts[d].l2 for d in (N, P, Q)])
         stores = math.prod([tile_count(pieces[i], self.target.side if i == 2 else 1) for i in range(3)])
-        return counts[G].total * counts[K].total * (tiles + stores)
+        return self.nest.scaled_stores() * (tiles + stores)
 
     @cached_property
     def _blocks(self) -> Number:

@@ -20,8 +20,8 @@ class LayerShape(NamedTuple):
     has_bias: bool
     has_transposed_weights: bool = False
     """Stationary operand stored contiguous along C (a product with K^T): its rows hold C, not K."""
-    scales_channels: bool = False
-    """Results of each output channel are stored with a scale of their own."""
+    channel_block: int = 0
+    """Output channels, from a multiple of this on, that have a scale of their own; 0: all have one."""
 
 
 class Region(NamedTuple):
@@ -66,7 +66,7 @@ def _shape(
     input_size: tuple[int, int],
     has_bias: bool,
     has_transposed_weights: bool,
-    scales_channels: bool,
+    channel_block: int,
 ) -> LayerShape:
     return LayerShape(
         dims,
@@ -75,7 +75,7 @@ def _shape(
         op == "depthwise",
         has_bias,
         has_transposed_weights,
-        scales_channels,
+        channel_block,
     )
 
 
@@ -90,5 +90,5 @@ def shape_of(layer: TensorCoreLayer) -> LayerShape:
         layer.input_size,
         layer.bias is not None,
         layer.dims.K > 1 and layer.weight.strides[4] != 1,
-        layer.channel_scale is not None,
+        0 if layer.channel_scale is None else layer.channel_block,
     )

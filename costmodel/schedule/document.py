@@ -113,6 +113,7 @@ class OperandsRecord(_Record):
     channel_scale: str | None = Field(
         None, description="of a float32 tensor: scale of each output channel's results, beside the layer's"
     )
+    channel_block: int = Field(1, description="channels, from a multiple of it on, that share such a scale")
     row_scale: ViewRecord | None = Field(
         None, description="of a float32 tensor: scale of each pixel's results, beside the layer's"
     )

@@ -312,6 +312,7 @@ def _layer(record: LayerRecord) -> Layer:
         scale=record.scale,
         onnx_nodes=record.onnx_nodes,
         channel_scale=operands.channel_scale,
+        channel_block=operands.channel_block,
         row_scale=None if operands.row_scale is None else View(**dict(operands.row_scale)),
     )
 

@@ -119,8 +119,8 @@ class CoreProducts(ProductLoops):
             transposed = "true" if form.transposed else "false"
             c.line(f".b_transposed = {transposed}, .activation = {activation}, .scale = {scale},")
             size = "acc_t" if self.stores_sums else "elem_t"
-            by_channel = "false" if form.layer.channel_scale is None else "true"
-            c.line(f".size = sizeof({size}), .factor = {self.factor}, .by_channel = {by_channel},")
+            block = 0 if form.layer.channel_scale is None else form.layer.channel_block
+            c.line(f".size = sizeof({size}), .factor = {self.factor}, .channel_block = {block},")
         c.call("begin_core_product", "&product")
         self._loops()
 

@@ -14,7 +14,7 @@ typedef struct {
     acc_scale_t scale;
     int32_t size;           /* bytes of a result */
     ptrdiff_t factor;       /* from the factor of a row to the next; without such factors 0 */
-    bool by_channel;        /* factors are those of channels */
+    int32_t channel_block;  /* factors are those of channels, the same for so many; 0: of rows */
     int32_t turn[2], final; /* halves of the scratchpad that are next, of the accumulator */
 } core_product_t;
 
@@ -83,9 +83,10 @@ static inline void store_core_tile(
         }
         return;
     }
-    if (product->by_channel) {
+    if (product->channel_block > 0) {
         for (int32_t k = 0; k < j; k += DIM) {
-            for (int32_t count = MIN(DIM, j - k); count > 0; count--) {
+            int32_t count = MIN(DIM, j - k);
+            for (; count > 0; count = (count - 1) / product->channel_block * product->channel_block) {
                 gemmini_extended_config_st(pitch, product->activation, product->scale * factors[k + count - 1]);
                 for (int32_t p = 0; p < i; p += DIM) {
                     gemmini_extended_mvout(

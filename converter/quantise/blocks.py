@@ -1,0 +1,135 @@
+"""Weights of dense products with a scale for each block of output channels, where these differ in size.
+
+A store of the array takes a block of channels and has one scale: one for each block costs next to nothing
+(emitters/gemmini/runtime/core_products.h).  Channels of one block are alike where they are sorted by their
+largest weight, and in what order they stand only the next products' weights say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from fadiff.converter.ir.builder import INT8_MAX
+from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.operators import ELEMENTWISE, are_owned, is_a, output_axis
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.factors import largest_of_outputs, multiplies
+
+CHANNEL_BLOCK = 16
+"""Channels that share a scale: those of one store of the default array."""
+_WORTH_DB = 1.0
+"""By which the noise of rounded weights has to fall."""
+_MOST_RATIO = 2.0**8
+"""Of the largest scale to the least: beyond, a bias in steps of the least would be too large for int32."""
+
+
+def sort_channels(model: onnx.ModelProto, program: Program) -> onnx.ModelProto | None:
+    """The model with the output channels of dense products in the order of their largest weights, where
+    scales of blocks gain by that; None where there are none."""
+    edit, found = Editor(model), False
+    for product in program.nodes:
+        if not _is_dense(program, product) or not are_owned(program, product):
+            continue
+        sizes = largest_of_outputs(product, program.constants[product.inputs[1]])
+        order = np.argsort(sizes, kind="stable")
+        if np.all(np.diff(sizes) >= 0) or _gain_db(sizes[order]) < _WORTH_DB:
+            continue
+        if (reach := _reach_of(program, product)) is None:
+            continue
+        found = True
+        _reorder(edit, product, 1, output_axis(product), order)
+        if product.input(2):
+            _reorder(edit, product, 2, 0, order)
+        for node, place in reach.added:
+            _reorder(edit, node, place, -1, order)
+        for reader in reach.readers:
+            _reorder(edit, reader, 1, 1 - output_axis(reader), order)
+    return edit.model() if found else None
+
+
+def block_scales(program: Program, steps: Sequence[Step]) -> dict[str, np.ndarray]:
+    """Scales by constant, which broadcast to it, where the noise of weights falls by so much."""
+    found = {}
+    for step in steps:
+        head = step.head
+        if step.kind != "node" or step.is_float or not _is_dense(program, head):
+            continue
+        array = program.constants[head.inputs[1]]
+        sizes = largest_of_outputs(head, array)
+        if _gain_db(sizes) >= _WORTH_DB:
+            along = [-1 if i == output_axis(head) else 1 for i in range(array.ndim)]
+            found[head.inputs[1]] = (_of_blocks(sizes) / np.float32(INT8_MAX)).reshape(along)
+    return found
+
+
+def _of_blocks(sizes: np.ndarray) -> np.ndarray:
+    """The largest of each block of channels, for each channel: just above, so that no integer passes 127."""
+    starts = np.arange(0, len(sizes), CHANNEL_BLOCK)
+    largest = np.maximum(np.maximum.reduceat(sizes, starts), sizes.max() / _MOST_RATIO)
+    return np.repeat(largest * np.float32(1 + 2.0**-20), CHANNEL_BLOCK)[: len(sizes)].astype(np.float32)
+
+
+def _gain_db(sizes: np.ndarray) -> float:
+    """By how much the rounding noise of all sums falls: it goes with the square of the scale."""
+    if len(sizes) <= CHANNEL_BLOCK or not sizes.all() or not np.all(np.isfinite(sizes)):
+        return 0.0
+    return float(10 * np.log10(sizes.max() ** 2 / np.mean(_of_blocks(sizes) ** 2)))
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """What meets the output channels of a product."""
+
+    readers: tuple[Node, ...]
+    """Products that sum over them."""
+    added: tuple[tuple[Node, int], ...]
+    """Operands with a number for each channel: the node, and which of its inputs."""
+
+
+def _reach_of(program: Program, product: Node) -> _Reach | None:
+    """None where others than functions of single elements and dense products see the channels."""
+    channels = program.shapes[product.outputs[0]][-1]
+    values, inside, readers = [product.outputs[0]], list[Node](), list[Node]()
+    for value in values:  # (which grows)
+        if value in program.outputs:
+            return None
+        for node in program.consumers(value):
+            if is_a(node, ELEMENTWISE):
+                values += [] if node in inside else node.outputs
+                inside += [] if node in inside else [node]
+            elif _is_dense(program, node) and multiplies(program, node, value):
+                if not are_owned(program, node, bias=False):
+                    return None
+                readers.append(node)
+            else:
+                return None
+    others = [
+        (node, i, program.constant(name))
+        for node in inside
+        for i, name in enumerate(node.inputs)
+        if name and name not in values
+    ]
+    if not readers or any(a is None or a.size not in (1, a.shape[-1]) for _, _, a in others):
+        return None
+    added = [(node, i) for node, i, a in others if a is not None and a.size == channels > 1]
+    return _Reach(tuple(readers), tuple(added))
+
+
+def _is_dense(program: Program, node: Node) -> bool:
+    """A product of vectors with constant weights, the output channels of which are the last axis."""
+    weight = program.constant(node.input(1)) if node.op in ("Gemm", "MatMul") and not node.domain else None
+    return weight is not None and weight.ndim == 2 and weight.dtype == np.float32
+
+
+def _reorder(edit: Editor, node: Node, place: int, axis: int, order: np.ndarray) -> None:
+    """Reorder a constant along an axis, for this reader only."""
+    reader = edit.node(node)
+    before = reader.inputs[place]
+    assert before is not None and before.const_value is not None
+    array = np.ascontiguousarray(np.take(before.const_value.numpy(), order, axis))
+    reader.replace_input_with(place, edit.constant(node.inputs[place], array))
