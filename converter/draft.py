@@ -151,12 +151,15 @@ class Drafter:
         if apart := unfit_clips(steps, known):
             steps = self._plan(program, apart=apart)
             known = inherited(program, steps, self.given.steps)
-        values, given = unknown_scales(program, steps, known), self._kept(program, steps, known)
+        values, given = unknown_scales(program, steps, known), self._kept(model, program, steps, known)
         calibration = Calibration(self.file, model, self.weights, program, steps, values, given, self.samples)
         return Draft(calibration, (note,) if note else ())
 
-    def _kept(self, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]) -> Prescribed:
-        """What stays of the file's zero points and scales of output channels, where its scales do."""
+    def _kept(
+        self, model: onnx.ModelProto, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]
+    ) -> Prescribed:
+        """What stays of the file's zero points and scales of output channels, where its scales do; of a float
+        file scales of blocks of channels."""
         zeros, channels = {}, {}
         if known and SHIFT_ZEROS not in self.without:
             bordered = BORDER_ZEROS not in self.without
@@ -164,7 +167,8 @@ class Drafter:
         if known and CHANNEL_SCALES not in self.without and self.element == "int8":
             channels = kept_channels(program, steps, self.simplified.given.channels)
         elif self._has_blocks:
-            channels = kept_channels(program, steps, block_scales(program, steps))
+            blocks = block_scales(self.file, model, program, steps, self.samples)
+            channels = kept_channels(program, steps, blocks)
         return Prescribed(known, zeros, channels)
 
     def _plan(

@@ -119,7 +119,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
     image = (window.output[0] * window.output[1] * out_channels, window.output[1] * out_channels)
-    factors, block = lowering.channel_scale(step, groups, weight)
+    scales, block = lowering.channel_scale(step, groups, weight)
     lowering.graph.tensor_core(
         TensorCoreLayer(
             step.name,
@@ -135,7 +135,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
             pads=pads,
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
-            channel_scale=factors,
+            channel_scale=scales,
             channel_block=block,
         ),
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
@@ -178,7 +178,7 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
     row_stride = factors[0][1] if factors else c
     dims = Dims(K=k, C=c, P=rows)
     out = lowering.output(step)
-    factors, block = lowering.channel_scale(step, 1, weight)
+    scales, block = lowering.channel_scale(step, 1, weight)
     lowering.graph.tensor_core(
         TensorCoreLayer(
             step.name,
@@ -191,7 +191,7 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
             bias=lowering.bias(step, 1, k),
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
-            channel_scale=factors,
+            channel_scale=scales,
             channel_block=block,
         ),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),

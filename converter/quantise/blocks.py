@@ -15,15 +15,21 @@ import onnx
 
 from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import ELEMENTWISE, are_owned, is_a, output_axis
+from fadiff.converter.ir.operators import ELEMENTWISE, are_owned, is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.factors import largest_of_outputs, multiplies
+from fadiff.converter.quantise.ranges import activations
+from fadiff.converter.read.inputs import Samples
 
 CHANNEL_BLOCK = 16
 """Channels that share a scale: those of one store of the default array."""
 _WORTH_DB = 1.0
-"""By which the noise of rounded weights has to fall."""
+"""By which the noise of a product's results has to fall that rounding its inputs and weights makes: such a
+layer runs alone, and the core issues its tiles."""
+_SAMPLES = 16
+"""Samples that this is measured on."""
 _MOST_RATIO = 2.0**8
 """Of the largest scale to the least: beyond, a bias in steps of the least would be too large for int32."""
 
@@ -52,19 +58,42 @@ def sort_channels(model: onnx.ModelProto, program: Program) -> onnx.ModelProto |
     return edit.model() if found else None
 
 
-def block_scales(program: Program, steps: Sequence[Step]) -> dict[str, np.ndarray]:
-    """Scales by constant, which broadcast to it, where the noise of weights falls by so much."""
+def block_scales(
+    file: str, model: onnx.ModelProto, program: Program, steps: Sequence[Step], samples: Samples
+) -> dict[str, np.ndarray]:
+    """Scales by constant, which broadcast to it, where the rounding noise of results falls by so much.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    dense = [s for s in steps if s.kind == "node" and not s.is_float and _is_dense(program, s.head)]
+    able = [(s, weight) for s in dense if _could_gain(s.head, weight := program.constants[s.head.inputs[1]])]
+    sources = list(dict.fromkeys(step.source for step, _ in able))
+    few = samples[:: max(1, len(samples) // _SAMPLES)] if able else ()
+    largest, energies = dict.fromkeys(sources, 0.0), {value: list[float]() for value in sources}
+    used = {value: list[np.ndarray]() for value in sources}
+    for name, array in activations(file, model, StoredWeights(), few, sources):
+        rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+        largest[name] = max(largest[name], float(np.abs(rows).max(initial=0.0)))
+        energies[name].append(float((rows**2).sum(1).mean()))
+        used[name].append(np.mean(rows != 0, 0))
     found = {}
-    for step in steps:
-        head = step.head
-        if step.kind != "node" or step.is_float or not _is_dense(program, head):
-            continue
-        array = program.constants[head.inputs[1]]
-        sizes = largest_of_outputs(head, array)
-        if _gain_db(sizes) >= _WORTH_DB:
-            along = [-1 if i == output_axis(head) else 1 for i in range(array.ndim)]
-            found[head.inputs[1]] = (_of_blocks(sizes) / np.float32(INT8_MAX)).reshape(along)
+    for step, weight in able if few else ():
+        sizes = largest_of_outputs(step.head, weight)
+        blocks, energy = _of_blocks(sizes), np.mean(energies[step.source])
+        squares = outputs_first(step.head, weight.astype(np.float64) ** 2).sum(0)
+        rounded = np.mean(used[step.source], 0)  # (zeros are exact)
+        of_inputs = largest[step.source] ** 2 * float((squares * rounded).sum())
+        before = of_inputs + energy * len(sizes) * float(sizes.max()) ** 2
+        after = of_inputs + energy * float((blocks**2).sum())
+        if before >= after * 10 ** (_WORTH_DB / 10):
+            along = [-1 if i == output_axis(step.head) else 1 for i in range(2)]
+            found[step.head.inputs[1]] = (blocks / np.float32(INT8_MAX)).reshape(along)
     return found
+
+
+def _could_gain(product: Node, weight: np.ndarray) -> bool:
+    return _gain_db(largest_of_outputs(product, weight)) >= _WORTH_DB
 
 
 def _of_blocks(sizes: np.ndarray) -> np.ndarray:
@@ -75,7 +104,7 @@ def _of_blocks(sizes: np.ndarray) -> np.ndarray:
 
 
 def _gain_db(sizes: np.ndarray) -> float:
-    """By how much the rounding noise of all sums falls: it goes with the square of the scale."""
+    """By how much what rounding weights makes of it falls: it goes with the square of the scale."""
     if len(sizes) <= CHANNEL_BLOCK or not sizes.all() or not np.all(np.isfinite(sizes)):
         return 0.0
     return float(10 * np.log10(sizes.max() ** 2 / np.mean(_of_blocks(sizes) ** 2)))

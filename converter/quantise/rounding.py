@@ -64,11 +64,11 @@ class InputSums:
         self._sums += vectors.sum(1)
         self._count += vectors.shape[1]
 
-    def rounded(self, step: np.ndarray, *, centred: bool) -> np.ndarray:
+    def rounded(self, step: np.ndarray | np.float32, *, centred: bool) -> np.ndarray:
         """The weights as int8 of one step, or of one for each output; `centred`: errors of the mean are left
         to the bias."""
         out = np.empty(self._matrix.shape, np.int8)
-        step = step.reshape(len(out), -1, 1)
+        step = step.reshape(len(out), -1, 1) if step.ndim else step
         for some, products in zip(self._some, self._products, strict=True):
             sums = self._sums[:, some]
             mean = sums[:, :, None] * (sums / max(self._count, 1))[:, None] if centred else 0.0
@@ -112,7 +112,7 @@ class Rounder:
             step = quantisation.weights[name].step
             key = name, step.tobytes(), name in centred
             if key not in self._done:
-                self._done[key] = Quantised(sums.rounded(np.asarray(step), centred=key[2]), step)
+                self._done[key] = Quantised(sums.rounded(step, centred=key[2]), step)
             found[name] = self._done[key]
         return found
 

@@ -39,7 +39,7 @@ NAMES: Mapping[str, str] = {
     ROUND_WEIGHTS: "weights are rounded so that errors of one sum cancel, where held-out samples gain",
     SHIFT_ZEROS: "values that only products without padding and tables touch get zero points",
     BORDER_ZEROS: "zero points of a file stay where values are read with padding, stored amid a border",
-    CHANNEL_SCALES: "weights of a file keep a scale for each channel: results are stored channel by channel",
+    CHANNEL_SCALES: "weights of a file keep a scale for each channel, dense ones get one for each 16",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",

@@ -98,7 +98,7 @@ def test_a_convolution_loses_less(attributes: dict[str, Any]) -> None:
     sums = InputSums(node, weight, len(images))
     for image in images:
         sums.add(image)
-    jointly = sums.rounded(scale, centred=False)
+    jointly = sums.rounded(np.float32(scale), centred=False)
     nearest = to_int8(weight, scale)
     lost = []
     for integers in (jointly, nearest):

@@ -8,6 +8,7 @@ import pytest
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
 from fadiff.converter.ir.graph import Activation, Graph, TensorCoreLayer
 from fadiff.converter.ir.loops import Dims
+from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.test_row_scales import target_of
@@ -20,8 +21,8 @@ SIZES = {
 }
 
 
-def scaled(kind: str, activation: Activation, seed: int) -> Graph:
-    """One layer whose channels' scales differ 300-fold."""
+def scaled(kind: str, activation: Activation, seed: int, block: int = 1) -> Graph:
+    """One layer whose channels' scales differ 300-fold, `block` channels alike."""
     builder, d, numbers = GraphBuilder(kind), SIZES[kind], np.random.default_rng(seed)
     height, width = d.P + d.R - 3, d.Q + d.S - 3  # padded by one, but for rows
     if kind == "rows":
@@ -34,6 +35,7 @@ def scaled(kind: str, activation: Activation, seed: int) -> Graph:
         "b", (d.G, d.K), "int32", 1.0, numbers.integers(-9999, 9999, (d.G, d.K)).astype(np.int32)
     )
     factors = np.exp(numbers.uniform(-9, -3.3, (d.G, d.K))).astype(np.float32)
+    factors = np.repeat(factors[:, ::block], block, 1)[:, : d.K]
     pads = (0, 0, 0, 0) if kind == "rows" else (1, 1, 1, 1)
     builder.tensor_core(
         TensorCoreLayer(
@@ -48,6 +50,7 @@ def scaled(kind: str, activation: Activation, seed: int) -> Graph:
             pads=pads,
             activation=activation,
             channel_scale=builder.tensor("factors", factors.shape, "float32", None, factors),
+            channel_block=block,
         )
     )
     return builder.build((y,))
@@ -62,3 +65,16 @@ def test_every_channel_has_its_scale(kind: str, side: int) -> None:
     check(Case(schedule))
     issues = [mapping.issue for mapping in schedule.mappings.values()]
     assert issues == ["core_ws" if kind == "rows" else "instructions"]
+
+
+@pytest.mark.parametrize("side", [8, 16, 32])
+@pytest.mark.parametrize("kind", ["conv", "rows"])
+def test_blocks_of_channels_share_a_scale(kind: str, side: int) -> None:
+    """One store for each block that fits into a row of the array; what the core issues one by one is stored
+    channel by channel."""
+    graph = scaled(kind, "none", side, block=16)
+    schedule = optimize(graph, target_of(side), method="layerwise").schedule
+    check(Case(schedule))
+    alone = optimize(scaled(kind, "none", side), target_of(side), method="layerwise").schedule
+    cycles = [evaluate(found).latency_cycles for found in (schedule, alone)]
+    assert cycles[0] < cycles[1] if kind == "rows" else cycles[0] == cycles[1]

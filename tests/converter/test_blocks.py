@@ -1,0 +1,79 @@
+"""Scales for blocks of output channels of float files: the float model stays, its integers become better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fadiff.contenders import float_outputs, our_outputs
+from fadiff.converter import convert
+from fadiff.converter.check.noise import noise_of
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, sort_channels
+from tests.converter.oracle import model_of, session, weights
+
+
+def _unlike(seed: int, *shape: int, axis: int = 1) -> np.ndarray:
+    """Weights of which a few output channels are twenty times the others."""
+    return weights(seed, *shape) * _loud(shape[axis], axis) / shape[1 - axis] ** 0.5
+
+
+def _loud(channels: int, axis: int) -> np.ndarray:
+    loud = np.ones(channels, np.float32)
+    loud[::13] = 20
+    return loud.reshape([-1 if i == axis else 1 for i in range(2)])
+
+
+def _dense(twin: bool = False) -> onnx.ModelProto:
+    """Three products; functions, a bias and slopes for each channel between them."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["m"], name="m1"),
+        helper.make_node("Add", ["b1", "m"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["s"]),
+        helper.make_node("Mul", ["a", "s"], ["h"]),
+        helper.make_node("Gemm", ["h", "w2", "b2"], ["c"], transB=1, name="g2"),
+        helper.make_node("PRelu", ["c", "slopes"], ["p"]),
+        helper.make_node("MatMul", ["p", "w3"], ["y"], name="m3"),
+    ]
+    constants = {"w1": _unlike(1, 24, 52), "w2": _unlike(2, 60, 52, axis=0) / _loud(52, 1)}
+    constants["w3"] = weights(3, 60, 8) / _loud(60, 0)
+    constants |= {"b1": weights(4, 52) / 9, "b2": weights(5, 60) / 9, "slopes": abs(weights(6, 60))}
+    outputs = {"y": (1, 8)} | ({"h": (1, 52)} if twin else {})
+    return model_of(nodes, {"x": (1, 24)}, outputs, constants)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_sorted_channels_compute_the_same(twin: bool) -> None:
+    """Channels that are an output stay in their order."""
+    model, x = onnx.shape_inference.infer_shapes(_dense(twin)), {"x": weights(9, 1, 24)}
+    changed = sort_channels(model, program_of(model))
+    assert changed is not None
+    for before, after in zip(session(model).run(None, x), session(changed).run(None, x), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+    found = {node.name: node.input[1] for node in changed.graph.node if node.name in ("m1", "g2")}
+    now = {t.name: onnx.numpy_helper.to_array(t) for t in changed.graph.initializer}
+    sizes = [np.abs(now[found["m1"]]).max(0), np.abs(now[found["g2"]]).max(1)]
+    assert [bool(np.all(np.diff(size) >= 0)) for size in sizes] == [not twin, True]
+
+
+def test_integers_are_better_by_what_is_predicted(tmp_path: Path) -> None:
+    """On other inputs; one scale where inputs make most of the noise, or channels are alike."""
+    path = tmp_path / "net.onnx"
+    onnx.save(_dense(), path)
+    samples = [{"x": weights(i, 1, 24)} for i in range(12)]
+    inputs = {"x": np.stack([weights(100 + i, 1, 24) for i in range(16)])}
+    decibels = []
+    for without in ((), ("channel-scales",)):
+        found = convert(path, calibration=samples, without=without)
+        blocks = [
+            layer.channel_block if layer.channel_scale else 0 for layer in found.graph.tensor_core_layers
+        ]
+        assert blocks == ([0, 0, 0] if without else [CHANNEL_BLOCK, 0, 0])
+        exact = float_outputs(found, inputs, lambda _: None)
+        ours = our_outputs(found, inputs, exact, lambda _: None)
+        decibels.append(noise_of(exact["y"], ours["y"].reshape(exact["y"].shape)).sqnr_db)
+    assert decibels[0] > decibels[1] + 1
