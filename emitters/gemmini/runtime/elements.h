@@ -13,8 +13,13 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* For functions whose constant arguments decide which code is left of them. */
+/* For functions whose constant arguments decide which code is left of them; without optimisation nothing is, and their
+ * variables would be as many on the stack as they have callers. */
+#ifdef __OPTIMIZE__
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE static inline
+#endif
 
 /* Hides from the compiler what an address is: GCC packs bytes into words before it stores them where it knows that it
  * may, and that takes longer. */
