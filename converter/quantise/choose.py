@@ -114,6 +114,8 @@ class Calibration:
     samples: Samples
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
     """Integers of the program's constants."""
+    whole: tuple[Calibration, list[int]] | None = field(default=None, repr=False, compare=False)
+    """Of a fold: what it is part of, and which of its few samples."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
     """Scores by recipe and fold."""
     _judges: dict[int, Judge] = field(default_factory=dict, init=False)
@@ -176,13 +178,12 @@ class Calibration:
     @cached_property
     def folds(self) -> Sequence[tuple[Calibration, Samples]]:
         """The same with all samples but those of a fold, and those."""
-        return [
-            (
-                replace(self, samples=[s for i, s in enumerate(self._few) if i % _FOLDS != k]),
-                self._few[k::_FOLDS],
-            )
-            for k in range(_FOLDS)
-        ]
+        found = []
+        for k in range(_FOLDS):
+            rows = [i for i in range(len(self._few)) if i % _FOLDS != k]
+            fold = replace(self, samples=[self._few[i] for i in rows], whole=(self, rows))
+            found.append((fold, self._few[k::_FOLDS]))
+        return found
 
     @property
     def held_out(self) -> Samples:
@@ -228,6 +229,9 @@ class Calibration:
 
     @cached_property
     def _mean_outputs(self) -> Mapping[str, np.ndarray]:
+        if self.whole is not None:  # (the float model ran on all samples)
+            calibration, rows = self.whole
+            return {name: means[rows] for name, means in calibration._mean_outputs.items()}
         return mean_outputs(self.file, self.model, self._few, self._products)
 
     def _rounder(self, simulation: Simulation) -> Rounder:
