@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from fadiff.converter.ir.builder import GraphBuilder
-from fadiff.converter.ir.host import GlobalAveragePool
+from fadiff.converter.ir.host import Copy, GlobalAveragePool, Moments, Rows
+from fadiff.converter.ir.loops import Access, Loops
 from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
 from fadiff.costmodel.target.target import load_target
 from fadiff.emitters.gemmini import emit
@@ -135,6 +136,33 @@ def test_stack_stays_below_what_is_promised(nets: list[Path], tmp_path: Path, op
         assert promised
         # Half of it is for what the C library calls on its own (expf, memcpy) and for the caller's ABI.
         assert 0 < _deepest_stack((tmp_path / "net.ci").read_text(), "net_run") <= int(promised[1]) // 2
+
+
+def test_moments_alone_compile_for_the_core_without_a_warning(tmp_path: Path) -> None:
+    """GCC for RISC-V puts rows that are cleared into their only caller, and then looks at their indices."""
+    b = GraphBuilder("norm")
+    products = b.input("products", (16, 16), dtype="int32")
+    sums = b.input("sums", (16, 1), dtype="int32")
+    moments = b.tensor("moments", (2, 16, 32), scale=0.1)
+    factors = b.tensor("factors", (16,), dtype="float32")
+    operator = Moments(Rows(16, 16, 1), 32, 16, 1 / 32, 1.0, 1.0, 1.0)
+    b.host("moments", operator, (products, sums), (moments, factors))
+    copied, all_of_it = b.tensor("copied", (2, 16, 32), scale=0.1), Access(0, (1,))
+    b.host("copied", Copy(Loops((1024,), (all_of_it,), all_of_it)), (moments,), (copied,))
+    graph = b.build((copied, factors))
+    schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
+    emit(schedule, model_name="norm", out_dir=tmp_path / "norm")
+    done = run_compiler(
+        need("riscv64-unknown-elf-gcc"),
+        *("-std=gnu11", "-O2", *WARNINGS),
+        *("-march=rv64gc", "-mabi=lp64d", "-mcmodel=medany", "--specs=picolibc.specs"),
+        *hardware_flags(tmp_path),
+        *("-c", "norm.c", "-o", tmp_path / "norm.o"),
+        folder=tmp_path / "norm",
+    )
+    if "picolibc" in done.stderr:
+        pytest.skip("picolibc is not installed")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11"), ("clang", "c99")])
