@@ -129,6 +129,7 @@ def _config(target: Target, check_regions: bool) -> ctypes.Structure:
         "has_max_pool": target.has_max_pool,
         "has_row_packing": target.has_row_packing,
         "has_full_width_read": target.has_full_width_read,
+        "has_normalizations": target.has_normalizations,
         "has_os": True,
         "has_ws": True,
         "has_transformed_conv": not is_float,

@@ -120,6 +120,8 @@ def params_header(target: Target) -> str:
         flags.append("#define ACC_READ_FULL_WIDTH")
     if target.has_row_packing:
         flags.append("#define HAS_FIRST_LAYER_OPTIMIZATIONS")
+    if target.has_normalizations:
+        flags += ["#define HAS_NORMALIZATIONS", "#define NORM_STAT_IDS 2"]
     return _COMMON.format(
         target=target,
         bank_rows=target.scratchpad_rows // target.scratchpad_banks,

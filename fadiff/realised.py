@@ -84,8 +84,9 @@ class Realiser:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
         Layers that compute other integers are judged all together; where they cost anything that a verdict
-        looks at more than `MOST_LOST_DB`, one after the other, those that gain most cycles first, and those
-        that cost too much once more beside all that did not: near the limit much is chance.
+        looks at more than `MOST_LOST_DB`, all but one, that which gains least cycles first; then one after the
+        other, those that gain most first, and those that cost too much once more beside all that did not: near
+        the limit much is chance.
         """
         conversion = self.conversion
         if not search.is_executed or not conversion.graph.inputs:
@@ -119,6 +120,10 @@ class Realiser:
         note = f"{' and '.join(operators)} on the array: {gained:+.1f} dB at the outputs"
         if gained >= -MOST_LOST_DB:
             return found, [note], ()
+        for name in names[: -MOST_TRIED - 1 : -1]:
+            found, without = realised([other for other in names if other != name])
+            if without >= -MOST_LOST_DB:
+                return found, [f"{note}, so all but {name}: {without:+.1f} dB"], {name}
         kept, last, best = list[str](), 0.0, graph
         for name in 2 * names[:MOST_TRIED]:  # what cost too much beside few others is tried beside all
             if name in kept:

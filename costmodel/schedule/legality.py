@@ -126,6 +126,10 @@ def check_member(
             f"{space.layer.name}: its sums are stored as they are, but target {target.name} has no "
             "has_full_width_read"
         )
+    if space.layer.polynomial is not None and not target.has_normalizations:
+        raise ScheduleError(
+            f"{space.layer.name}: it is stored through I-GELU, but target {target.name} has no has_normalizations"
+        )
     check_mapping(space.layer, mapping, target, profile, plan[space.layer.name].computed, space.room)
 
 

@@ -111,6 +111,7 @@ def layer_record(
         pads=layer.pads,
         input_size=layer.input_size,
         activation=layer.activation,
+        polynomial=layer.polynomial,
         scale=layer.scale,
         operands=document.OperandsRecord.model_validate(layer),
         inputs=layer.inputs,

@@ -295,6 +295,8 @@ def _layer(record: LayerRecord) -> Layer:
         if found < least:
             raise ValueError(f"layer {record.name}: {record.op} reads {least} or more tensors, not {found}")
         return HostLayer(record.name, operator, record.inputs, record.outputs, record.onnx_nodes)
+    if (record.activation == "igelu") != (record.polynomial is not None):
+        raise ValueError(f"layer {record.name}: activation igelu, and no other, has a polynomial")
     operands = record.operands
     return TensorCoreLayer(
         name=record.name,
@@ -309,6 +311,7 @@ def _layer(record: LayerRecord) -> Layer:
         dilation=record.dilation,
         pads=record.pads,
         activation=record.activation,
+        polynomial=record.polynomial,
         scale=record.scale,
         onnx_nodes=record.onnx_nodes,
         channel_scale=operands.channel_scale,

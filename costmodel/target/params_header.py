@@ -40,12 +40,14 @@ HEADER_FIELDS = (
     "max_bytes",
     "has_row_packing",
     "has_full_width_read",
+    "has_normalizations",
 )
 """The fields of `Target` that a header decides."""
 
 OPTIONAL_MACROS = {
     "has_row_packing": "HAS_FIRST_LAYER_OPTIMIZATIONS",
     "has_full_width_read": "ACC_READ_FULL_WIDTH",
+    "has_normalizations": "HAS_NORMALIZATIONS",
 }
 """Macros that are defined where the hardware has the feature."""
 
@@ -188,8 +190,7 @@ def target_from_header(path: str | Path, name: str | None = None) -> Target:
             accumulator_bytes_per_word=word_bytes,
             element_type=element_type,
             max_bytes=header.integer("MAX_BYTES"),
-            has_row_packing=OPTIONAL_MACROS["has_row_packing"] in header.flags,
-            has_full_width_read=OPTIONAL_MACROS["has_full_width_read"] in header.flags,
+            **{field: macro in header.flags for field, macro in OPTIONAL_MACROS.items()},
         )
     except ValidationError as error:
         raise TargetError(f"{header.path}: {one_line(error, Target)}") from error

@@ -24,6 +24,7 @@ object FadiffGemmini {{
     has_max_pool = {max_pool},
     has_first_layer_optimizations = {row_packing},
     acc_read_full_width = {full_width},
+    has_normalizations = {normalizations},
     ex_read_from_acc = {from_acc},
     use_tl_ext_mem = {ext_mem}
   )
@@ -54,6 +55,7 @@ def scala_config(target: Target) -> str:
         max_pool=flag(target.has_max_pool),
         row_packing=flag(target.has_row_packing),
         full_width=flag(target.has_full_width_read),
+        normalizations=flag(target.has_normalizations),
         from_acc=flag(target.ex_read_from_acc),
         ext_mem=flag(target.use_tl_ext_mem),
     )

@@ -81,6 +81,9 @@ class Target(Record):
     has_max_pool: bool = True
     has_row_packing: bool = Field(True, description="HAS_FIRST_LAYER_OPTIMIZATIONS: pixel_repeats in mvin")
     has_full_width_read: bool = Field(True, description="ACC_READ_FULL_WIDTH: partial sums can be stored")
+    has_normalizations: bool = Field(
+        False, description="HAS_NORMALIZATIONS: CONFIG_NORM, of which stores through I-GELU are used"
+    )
     ex_read_from_acc: bool = True
     use_tl_ext_mem: bool = False
     tile_buffer_bytes: int = Field(
@@ -126,6 +129,8 @@ class Target(Record):
             )
         if self.core.vector is not None and self.element_type != "int8":
             raise ValueError("core.vector is for element_type int8: leave it out for float32")
+        if self.has_normalizations and self.element_type != "int8":
+            raise ValueError("has_normalizations is for element_type int8: leave it out for float32")
         return self
 
     @property

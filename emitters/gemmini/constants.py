@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int32": "int32_t", "float32": "float"}
-ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU"}
+ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU", "igelu": "IGELU"}
 INTERFACE_VERSION = 2
 """Of the header (docs/firmware-interface.md): 2 since hooks have a context and can stop a run."""
 STACK_BYTES = 12288

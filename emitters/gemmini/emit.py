@@ -157,6 +157,7 @@ def program_values(plan: FirmwarePlan, generator: str, places: MappingABC[str, i
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "needs_full_width": bool(memory.psums),
+        "needs_normalizations": any(layer.form.layer.polynomial for layer in plan.layers.values()),
         "inputs": [descriptor(graph.tensors[name], places[name]) for name in graph.arguments],
         "outputs": [descriptor(graph.tensors[name], places[name]) for name in graph.results],
         "has_parts": any(graph.tensors[name].along for name in (*graph.arguments, *graph.results)),

@@ -153,6 +153,8 @@ class FunctionPrinter:
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan, group)
+            if layer.polynomial is not None:
+                c.call("gemmini_config_norm", 0, 0, 0, 0, 0, *layer.polynomial)
             if issue == "instructions":
                 self._instructions(plan, region, input_box, destinations)
             else:

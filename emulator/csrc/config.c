@@ -1,4 +1,4 @@
-/* CONFIG_EX, CONFIG_LD and CONFIG_ST. */
+/* CONFIG_EX, CONFIG_LD, CONFIG_ST and CONFIG_NORM. */
 #include "config.h"
 
 #include "fail.h"
@@ -64,6 +64,7 @@ static void configure_store(uint64_t rs1, uint64_t rs2) {
   state->stride = (uint32_t)rs2;
   if (scale_bits != 0xFFFFFFFFu) state->scale = finite_scale(scale_bits, "acc_scale");
   state->relu = activation == 1;
+  state->igelu = activation == IGELU;
   state->pool_stride = field(rs1, 4, 2);
   state->pool_size = field(rs1, 6, 2);
   state->pool_upad = field(rs1, 8, 2);
@@ -74,9 +75,22 @@ static void configure_store(uint64_t rs1, uint64_t rs2) {
   state->orows = field(rs1, 48, 8);
   state->ocols = field(rs1, 56, 8);
   state->configured = true;
-  if (activation > 1) fail("activation %u is not modelled: only none and ReLU", activation);
+  if (state->igelu && !machine.config.has_normalizations) fail("I-GELU needs a Gemmini with HAS_NORMALIZATIONS");
+  if (activation == LAYERNORM) fail("layer norm in the accumulator's read path is not modelled: only none, ReLU and I-GELU");
   if (state->pool_size && !state->pool_stride) fail("pool_size %u with pool_stride 0", state->pool_size);
   if (state->pool_stride && !state->pool_size) fail("pool_stride %u with pool_size 0", state->pool_stride);
+}
+
+/* Softmax is the only activation whose highest bit is here. */
+static void configure_norm(uint64_t rs1, uint64_t rs2) {
+  StoreState *state = &machine.store;
+  const bool softmax = field(rs1, 16, 1), set_stats_id_only = field(rs1, 17, 1);
+  if (!machine.config.has_normalizations) fail("CONFIG_NORM needs a Gemmini with HAS_NORMALIZATIONS");
+  if (set_stats_id_only) return;
+  if (softmax) fail("softmax in the accumulator's read path is not modelled: only none, ReLU and I-GELU");
+  state->qb = (uint32_t)rs2;
+  state->qc = (uint32_t)(rs2 >> 32);
+  state->has_polynomial = true;
 }
 
 void configure(uint64_t rs1, uint64_t rs2) {
@@ -94,6 +108,7 @@ void configure(uint64_t rs1, uint64_t rs2) {
       timing_configure(STORE_QUEUE);
       break;
     default:
-      fail("CONFIG_NORM: normalisation (layernorm, softmax, I-GELU) is not modelled");
+      configure_norm(rs1, rs2);
+      timing_configure(STORE_QUEUE);
   }
 }

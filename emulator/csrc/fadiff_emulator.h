@@ -27,6 +27,7 @@ typedef struct {
   uint32_t has_max_pool;
   uint32_t has_row_packing; /* HAS_FIRST_LAYER_OPTIMIZATIONS: pixel_repeats > 1 */
   uint32_t has_full_width_read;
+  uint32_t has_normalizations; /* HAS_NORMALIZATIONS: CONFIG_NORM */
   uint32_t has_os;            /* output-stationary dataflow */
   uint32_t has_ws;            /* weight-stationary dataflow */
   uint32_t has_transformed_conv; /* has_training_convs: wrot180, dilated input, trans_* */

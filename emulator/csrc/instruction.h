@@ -13,6 +13,8 @@ enum {
   CORE_ACCESS = 127 /* no instruction: the core is about to read memory */
 };
 enum { CONFIG_EX = 0, CONFIG_LD = 1, CONFIG_ST = 2, CONFIG_NORM = 3 };
+
+enum { LAYERNORM = 2, IGELU = 3 }; /* activations of CONFIG_ST beside none and ReLU */
 enum { OUTPUT_STATIONARY = 0, WEIGHT_STATIONARY = 1 };
 
 #define GARBAGE 0xFFFFFFFFu

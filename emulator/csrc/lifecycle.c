@@ -61,7 +61,7 @@ void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank
   const fadiff_config config = {
       .dim = dim, .bank_num = bank_num, .bank_rows = bank_rows, .acc_rows = acc_rows, .max_block_len = max_block_len,
       .max_block_len_acc = max_block_len_acc, .is_float = (uint32_t)is_float, .has_mvin_scale = (uint32_t)has_mvin_scale,
-      .has_max_pool = 1, .has_row_packing = 1, .has_full_width_read = 1, .has_os = 1, .has_ws = 1,
+      .has_max_pool = 1, .has_row_packing = 1, .has_full_width_read = 1, .has_normalizations = 1, .has_os = 1, .has_ws = 1,
       .has_transformed_conv = !is_float, .ex_read_from_acc = 1, .ex_write_to_spad = 1, .use_tl_ext_mem = 1, .exit_on_error = 1,
       .load_queue = 8, .execute_queue = 16, .store_queue = 4, .cache_bytes = 512 << 10, .dram_bytes_per_cycle = 8,
       .tile_buffer_bytes_per_cycle = 16, .request_cycles = 0.1, .store_row_cycles = 1.7, .load_latency = 20, .store_latency = 40,

@@ -50,9 +50,10 @@ typedef struct {
 } ExecuteState;
 
 typedef struct {
-  bool configured, relu;
+  bool configured, relu, igelu, has_polynomial;
   uint64_t stride;
   float scale;
+  uint32_t qb, qc; /* of I-GELU; given by CONFIG_NORM, they stay */
   uint32_t pool_stride, pool_size, pool_upad, pool_lpad, pool_out_dim, porows, pocols, orows, ocols;
 } StoreState;
 

@@ -144,6 +144,7 @@ static void check_store(const Operand *from) {
   const fadiff_config *config = &machine.config;
   const StoreState *store = &machine.store;
   if (!store->configured) fail("no config_st yet");
+  if (store->igelu && !store->has_polynomial) fail("I-GELU without a CONFIG_NORM before");
   if (from->garbage) fail("cannot store from the garbage address");
   if (from->norm) fail("normalisation commands are not modelled");
   const bool pooling = store->pool_stride != 0;
@@ -162,8 +163,11 @@ static void check_store(const Operand *from) {
 
 /* One row as it leaves local memory at element width. */
 static void scaled_row_i8(const Operand *from, uint32_t row, uint32_t cols, int8_t *out) {
-  if (from->accumulator)
-    scale_row_to_i8(acc_i32(row), cols, machine.store.scale, machine.store.relu, out);
+  const StoreState *store = &machine.store;
+  if (from->accumulator && store->igelu)
+    igelu_row_to_i8(acc_i32(row), cols, store->scale, store->qb, store->qc, out);
+  else if (from->accumulator)
+    scale_row_to_i8(acc_i32(row), cols, store->scale, store->relu, out);
   else
     memcpy(out, spad_i8(row), cols);
 }

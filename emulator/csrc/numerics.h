@@ -27,6 +27,17 @@ static inline void scale_row_to_i8(const int32_t *in, uint32_t cols, float scale
   }
 }
 
+/* I-GELU on the sum, modulo 2^32 in every step; then as above. */
+static inline void igelu_row_to_i8(const int32_t *in, uint32_t cols, float scale, uint32_t qb, uint32_t qc, int8_t *out) {
+  for (uint32_t j = 0; j < cols; j++) {
+    const uint32_t q = (uint32_t)in[j], size = in[j] < 0 ? 0 - q : q;
+    const uint32_t clipped = (int32_t)size > (int32_t)(0 - qb) ? 0 - qb : size;
+    const uint32_t polynomial = (clipped + qb) * (clipped + qb) + qc;
+    const uint32_t value = q * ((in[j] < 0 ? 0 - polynomial : polynomial) + qc);
+    out[j] = saturate_i8((float)(int32_t)value * scale);
+  }
+}
+
 static inline void scale_row_f32(const float *in, uint32_t cols, float scale, bool relu, float *out) {
   for (uint32_t j = 0; j < cols; j++) out[j] = (relu && in[j] < 0 ? 0 : in[j]) * scale;
 }

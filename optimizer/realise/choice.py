@@ -11,6 +11,7 @@ from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.group.pooling import convolution_of
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.realise.activations import realised_activation
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
 from fadiff.optimizer.realise.linear_maps import realised_linear_map
@@ -39,7 +40,7 @@ EXACT: tuple[Realisation, ...] = (
     with_merged_columns,
 )
 """The same bits."""
-CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax, realised_linear_map)
+CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax, realised_linear_map, realised_activation)
 """As near to the float function, with other roundings."""
 
 

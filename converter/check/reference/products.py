@@ -37,11 +37,23 @@ def product(emit: Emit, layer: TensorCoreLayer) -> None:
         if emit.is_float:
             emit.unclipped.setdefault(layer.output.tensor, []).append(accumulator)
         accumulator = emit.op("Max", accumulator, emit.zero())
+    if layer.polynomial is not None:
+        accumulator = _igelu(emit, accumulator, *layer.polynomial)
     sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
     result = accumulator
     if emit.tensors[layer.output.tensor].dtype != "int32":
         result = emit.element(_scaled(emit, layer, accumulator, sizes))
     emit.write(layer.output.tensor, result, layer.output.offset, sizes, layer.output.strides)
+
+
+def _igelu(emit: Emit, q: str, b: int, c: int) -> str:
+    """q * (sign(q) * ((min(|q|, -b) + b)^2 + c) + c), in int32."""
+    offset = emit.constant(np.int32(c))
+    size = emit.op("Min", emit.op("Abs", q), emit.constant(np.int32(-b)))
+    below = emit.op("Add", size, emit.constant(np.int32(b)))
+    polynomial = emit.op("Add", emit.op("Mul", below, below), offset)
+    signed = emit.op("Where", emit.op("Less", q, emit.zero()), emit.op("Neg", polynomial), polynomial)
+    return emit.op("Mul", q, emit.op("Add", signed, offset))
 
 
 def _scaled(emit: Emit, layer: TensorCoreLayer, accumulator: str, sizes: tuple[int, ...]) -> str:
