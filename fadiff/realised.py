@@ -84,9 +84,9 @@ class Realiser:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
         Layers that compute other integers are judged all together; where they cost anything that a verdict
-        looks at more than `MOST_LOST_DB`, all but one, that which gains least cycles first; then one after the
-        other, those that gain most first, and those that cost too much once more beside all that did not: near
-        the limit much is chance.
+        looks at more than `MOST_LOST_DB`, all but one, that which gains least cycles first; then one after
+        the other, those that gain most first, and those that cost too much once more beside all that did
+        not: near the limit much is chance.
         """
         conversion = self.conversion
         if not search.is_executed or not conversion.graph.inputs:

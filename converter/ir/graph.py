@@ -150,7 +150,7 @@ class TensorCoreLayer:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    activation: Activation | Literal["igelu"] = "none"
+    activation: Activation = "none"
     scale: float = 1.0
     onnx_nodes: tuple[str, ...] = ()
     row_scale: View | None = None
@@ -161,8 +161,8 @@ class TensorCoreLayer:
     channel_block: int = 1
     """Channels of a group, from a multiple of this on, that have one factor."""
     polynomial: tuple[int, int] | None = None
-    """Of activation igelu (Gemmini's CONFIG_NORM), b <= 0 and c: acc becomes acc * (sign(acc) * p + c) with
-    p = (min(|acc|, -b) + b)^2 + c, modulo 2^32."""
+    """b <= 0 and c of I-GELU (Gemmini's CONFIG_NORM), in place of an activation: acc becomes
+    acc * (sign(acc) * p + c) with p = (min(|acc|, -b) + b)^2 + c, modulo 2^32."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -202,8 +202,10 @@ class LayerRecord(_Record):
         (0, 0, 0, 0), description="top, left, bottom, right"
     )
     input_size: tuple[int, int] | None = None
-    activation: Literal["none", "relu", "igelu"] = "none"
-    polynomial: tuple[int, int] | None = Field(None, description="of igelu: qb and qc of CONFIG_NORM")
+    activation: Literal["none", "relu"] = "none"
+    polynomial: tuple[int, int] | None = Field(
+        None, description="of I-GELU in place of an activation: qb and qc of CONFIG_NORM"
+    )
     scale: float = Field(
         1.0,
         description="requantisation: output integer = round(accumulator * scale)",

@@ -128,7 +128,8 @@ def check_member(
         )
     if space.layer.polynomial is not None and not target.has_normalizations:
         raise ScheduleError(
-            f"{space.layer.name}: it is stored through I-GELU, but target {target.name} has no has_normalizations"
+            f"{space.layer.name}: it is stored through I-GELU, but target {target.name} has no "
+            "has_normalizations"
         )
     check_mapping(space.layer, mapping, target, profile, plan[space.layer.name].computed, space.room)
 

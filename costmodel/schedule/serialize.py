@@ -295,8 +295,8 @@ def _layer(record: LayerRecord) -> Layer:
         if found < least:
             raise ValueError(f"layer {record.name}: {record.op} reads {least} or more tensors, not {found}")
         return HostLayer(record.name, operator, record.inputs, record.outputs, record.onnx_nodes)
-    if (record.activation == "igelu") != (record.polynomial is not None):
-        raise ValueError(f"layer {record.name}: activation igelu, and no other, has a polynomial")
+    if record.polynomial is not None and record.activation != "none":
+        raise ValueError(f"layer {record.name}: its polynomial is in place of activation {record.activation}")
     operands = record.operands
     return TensorCoreLayer(
         name=record.name,

@@ -13,7 +13,7 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.converter.ir.host import Add
 from fadiff.costmodel.group.additions import resadd_tile
 from fadiff.costmodel.target.target import Target
-from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.constants import ACTIVATIONS, stored_through
 from fadiff.emitters.gemmini.expression import Expr
 from fadiff.emitters.gemmini.formula import float_literal
 from fadiff.emitters.gemmini.printer import CPrinter
@@ -62,7 +62,7 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> Non
     )
     strides = (layer.input.strides[2], w[4] if transposed else w[3], d.K, layer.output.strides[2])
     scales = ("MVIN_SCALE_IDENTITY", "MVIN_SCALE_IDENTITY", 1)
-    result = (ACTIVATIONS[layer.activation], float_literal(layer.scale), 0, "true")
+    result = (stored_through(layer), float_literal(layer.scale), 0, "true")
     modes = ("false", "true" if transposed else "false", "false", "false", 0, "WS")
     with c.loop("g", d.G) if d.G > 1 else nullcontext():
         c.call("tiled_matmul_auto", d.P, d.K, d.C, *operands, *strides, *scales, *result, *modes)
@@ -98,7 +98,7 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
 
 def _stores(layer: TensorCoreLayer) -> tuple[Expr, ...]:
     """How a convolution's results are stored: none of them pooled."""
-    return ACTIVATIONS[layer.activation], float_literal(layer.scale), 0, 0, 0, "WS"
+    return stored_through(layer), float_literal(layer.scale), 0, 0, 0, "WS"
 
 
 def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fadiff.converter.ir.loops import REDUCTION
 from fadiff.costmodel.group.loop_convolutions import loop_steps
 from fadiff.costmodel.group.pooling import Pool
-from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.constants import stored_through
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus
 from fadiff.emitters.gemmini.form import PIXELS
 from fadiff.emitters.gemmini.formula import float_literal
@@ -49,7 +49,7 @@ class ConvolutionLoops(LoopTiles):
             n, p, q = self.output_box
             fields.append(f".out_first = region->out_n * {n} + region->out_p * {p} + region->out_q * {q}")
         no_bias = "true" if form.layer.bias is None else "false"
-        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        activation, scale = stored_through(form.layer), float_literal(form.layer.scale)
         fields += [
             f".taps = {taps}, .tap_channels = {tap_channels}, .weight_stride = {channel}",
             f".stride = {stride}, .dilation = {dilation}, .up = {form.y.pad}, .left = {form.x.pad}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fadiff.converter.ir.loops import REDUCTION, Dim
-from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.constants import stored_through
 from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus
 from fadiff.emitters.gemmini.form import PIXELS
 from fadiff.emitters.gemmini.formula import float_literal
@@ -25,7 +25,7 @@ class ProductLoops(LoopTiles):
     def print(self) -> None:
         """Configuration, loops, tiles."""
         c, form = self.c, self.form
-        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        activation, scale = stored_through(form.layer), float_literal(form.layer.scale)
         with c.initialiser("const product_t product"):
             c.line(f".a = {self.pitches[0]}, .b = {form.weight_strides[3]}, .c = {self.pitches[1]},")
             transposed = "true" if form.transposed else "false"
@@ -106,7 +106,7 @@ class CoreProducts(ProductLoops):
     def print(self) -> None:
         """Configuration, loops, tiles."""
         c, form = self.c, self.form
-        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        activation, scale = stored_through(form.layer), float_literal(form.layer.scale)
         along = 1 if form.dims.R > 1 else 2
         a_tap = form.input_strides[1 + along] * (form.y, form.x)[along - 1].dilation
         with c.initialiser("core_product_t product"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fadiff.converter.ir.graph import Tensor, TensorCoreLayer, View
 from fadiff.costmodel.group.tile_buffer import Strides
-from fadiff.emitters.gemmini.constants import ACTIVATIONS, C_TYPES
+from fadiff.emitters.gemmini.constants import C_TYPES, stored_through
 from fadiff.emitters.gemmini.form import Form
 from fadiff.emitters.gemmini.formula import float_literal
 from fadiff.emitters.gemmini.memory import Memory, Place
@@ -95,7 +95,7 @@ class OperandPrinter:
             self.c.line(f".data = (uintptr_t)({data}),{f' .first = {first},' if first else ''}")
             size = "acc_t" if self.stores_sums else "elem_t"
             self.c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof({size}),")
-            activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+            activation, scale = stored_through(form.layer), float_literal(form.layer.scale)
             self.c.line(f".block = {form.columns}, .activation = {activation}, .scale = {scale},")
 
     def _scales(self, view: View) -> None:

@@ -1,8 +1,8 @@
 """Activation functions as the store of an identity on the array: Gemmini's norm unit has I-GELU there.
 
-Its polynomial (Kim et al., I-BERT, 2021) has two free integers, and the store a scale: those that are nearest to
-a table serve GELU, SiLU and hard-swish.  Gemmini computes in 32 bits and sums of products are too fine for that,
-so integers of the tensor are taken, not the sums before.
+Its polynomial (Kim et al., I-BERT, 2021) has two free integers, and the store a scale: those that come
+nearest to a table serve GELU, SiLU and hard-swish.  Gemmini computes it in 32 bits, for which sums of
+products are too fine, so integers of the tensor are taken, not the sums before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def realised_activation(graph: Graph, layer: Layer, target: Target) -> Realised 
         View(ones.name, 0, (block * block, block * block, block * block, block, 1)),
         View(out.name, 0, rows.strides),
         (x.size // block, 1),
-        activation="igelu",
         scale=scale,
         onnx_nodes=layer.onnx_nodes,
         polynomial=polynomial,

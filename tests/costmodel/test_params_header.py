@@ -37,10 +37,11 @@ def test_flags_are_read_not_assumed(tmp_path):
     path = changed(
         tmp_path,
         ("// #define ACC_READ_FULL_WIDTH", "#define ACC_READ_FULL_WIDTH //"),
-        ("#define HAS_FIRST_LAYER_OPTIMIZATIONS\n", ""),
+        ("#define HAS_FIRST_LAYER_OPTIMIZATIONS\n", "#define HAS_NORMALIZATIONS\n#define NORM_STAT_IDS 2\n"),
     )
     target = target_from_header(path)
-    assert target.has_full_width_read and not target.has_row_packing
+    assert target.has_full_width_read and target.has_normalizations and not target.has_row_packing
+    assert not target_from_header(HEADER).has_normalizations
 
 
 def test_expressions_are_evaluated(tmp_path):

@@ -16,7 +16,7 @@ ACCUMULATE = 1 << 30
 FULL = 1 << 29
 GARBAGE = 0xFFFFFFFF
 WS, OS, CPU = 1, 0, 2
-RELU = 1
+RELU, LAYERNORM, IGELU = 1, 2, 3
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED = ("-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 ROWS = np.arange(64, dtype=np.int8).reshape(16, 4)
@@ -79,6 +79,10 @@ class Device(Machine):
         pool_stride, size, out_dim, porows, pocols, orows, ocols, upad, lpad = pool
         rs1 = ocols << 56 | orows << 48 | pocols << 40 | porows << 32 | out_dim << 24 | lpad << 10 | upad << 8
         self.issue(0, rs1 | size << 6 | pool_stride << 4 | act << 2 | 2, bits(scale) << 32 | stride)
+
+    def config_norm(self, qb: int, qc: int, *, softmax: bool = False) -> None:
+        """Activation's highest bit, and constants."""
+        self.issue(0, softmax << 16 | 3, (qc % 2**32) << 32 | qb % 2**32)
 
     def mvin(self, source: np.ndarray | None, address: int, cols: int, rows: int, state: int = 0) -> None:
         pointer = 0 if source is None else source.ctypes.data

@@ -10,6 +10,8 @@ from tests.emulator.isa import (
     ACCUMULATE,
     FULL,
     GARBAGE,
+    IGELU,
+    LAYERNORM,
     OS,
     ROWS,
     WORDS,
@@ -214,7 +216,7 @@ def test_output_stationary_saturation() -> None:
 @pytest.mark.parametrize(
     ("rs1", "words"),
     [
-        (3, "CONFIG_NORM"),
+        (3, "CONFIG_NORM needs a Gemmini with HAS_NORMALIZATIONS"),
         (bits(1.0) << 32 | 2 << 3 | WS << 2, "activation 2 is not modelled"),
         (bits(1.0) << 32 | WS << 2 | 3 << 8, "cannot transpose both A and B"),
         (bits(1.0) << 32 | 2 << 8, "cannot transpose B alone"),
@@ -226,6 +228,29 @@ def test_output_stationary_saturation() -> None:
 def test_configurations(device: Device, rs1: int, words: str) -> None:
     device.issue(0, rs1, 0)
     device.expect_error(words)
+
+
+def test_the_norm_unit() -> None:
+    """Hardware without it; what is not modelled of it; constants that nobody gave."""
+    plain = Device(target(), check_regions=False)
+    plain.config_st(4, act=IGELU)
+    plain.expect_error("I-GELU needs a Gemmini with HAS_NORMALIZATIONS")
+
+    def machine() -> Device:
+        device = Device(target(has_normalizations=True), check_regions=False)
+        device.config_st(4)
+        return device
+
+    device = machine()
+    device.config_norm(-3, -9, softmax=True)
+    device.expect_error("softmax in the accumulator's read path is not modelled")
+    device = machine()
+    device.config_st(4, act=LAYERNORM)
+    device.expect_error("layer norm in the accumulator's read path is not modelled")
+    device = machine()
+    device.config_st(4, act=IGELU)
+    device.mvout(ROWS.copy(), ACC, 4, 1)
+    device.expect_error("I-GELU without a CONFIG_NORM")
 
 
 def test_row_packing_limits() -> None:

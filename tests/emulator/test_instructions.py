@@ -12,6 +12,7 @@ from tests.emulator.isa import (
     ACCUMULATE,
     FULL,
     GARBAGE,
+    IGELU,
     OS,
     RELU,
     WS,
@@ -171,6 +172,45 @@ def test_store_rounds_half_to_even_and_saturates(sums: list[int], scale: float, 
     device.mvout(out, ACC, 4, 1)
     device.check()
     np.testing.assert_array_equal(out, requantise(words, scale, relu))
+
+
+def chisel_igelu(q: int, qb: int, qc: int) -> int:
+    """AccumulatorScale.igelu of Gemmini's generator, every signal of its 32 bits."""
+
+    def word(value: int) -> int:
+        return (value + 2**31) % 2**32 - 2**31
+
+    size = word(-q) if q < 0 else q
+    clipped = word(-qb) if size > word(-qb) else size
+    below = word(clipped + qb)
+    polynomial = word(qc + below * below)
+    signed = word((-1 if q < 0 else 1) * polynomial)
+    return word(q * word(signed + qc))
+
+
+_WORDS = st.integers(-(2**31), 2**31 - 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sums=st.lists(_WORDS | st.integers(-300, 300), min_size=4, max_size=4),
+    qb=_WORDS | st.integers(-500, 0),
+    qc=_WORDS | st.integers(-100_000, 0),
+    scale=st.floats(-1.0, 1.0, width=32).filter(lambda scale: abs(scale) > 2.0**-40),
+)
+def test_stores_through_igelu_are_those_of_the_generator(
+    sums: list[int], qb: int, qc: int, scale: float
+) -> None:
+    device = Device(target(has_normalizations=True), check_regions=False)
+    words, out = np.array([sums], np.int32), np.zeros((1, 4), np.int8)
+    device.config_ld(16)
+    device.config_norm(qb, qc)
+    device.config_st(4, act=IGELU, scale=scale)
+    device.mvin(words, ACC, 4, 1)
+    device.mvout(out, ACC, 4, 1)
+    device.check()
+    expected = np.array([[chisel_igelu(q, qb, qc) for q in sums]], np.int32)
+    np.testing.assert_array_equal(out, requantise(expected, scale))
 
 
 def test_ties_go_to_even() -> None:
