@@ -19,8 +19,6 @@ from fadiff.costmodel.schedule.schedule import Schedule
 LEAST = 0.005
 """Share of the program's cycles below which a change is not worth a line."""
 ACTIVATIONS = ("lookup", "formula")
-NORMS = ("softmax", "log_softmax", "layer_norm", "rms_norm")
-PARTS_OF_NORMS = ("exponentials", "moments", "inverse_root")
 MOVES = ("copy", "gather", "fill", "select")
 POOLS = ("max_pool", "average_pool", "global_average_pool")
 ENGINES = ("request", "pixel_copy", "byte", "miss", "store_row", "added_byte")
@@ -103,8 +101,8 @@ def _without_layers(schedule: Schedule, float_costs: str) -> Iterator[Change]:
     )
     yield from gone(
         "a norm unit in Gemmini for {}",
-        those(NORMS) + those(PARTS_OF_NORMS),
-        "hardware (has_normalizations), and C that this version does not emit; priced as one pass by DMA",
+        () if schedule.target.has_normalizations else those(("lookup",)),
+        "hardware (has_normalizations), accuracy; of GELU, SiLU and hard-swish; priced as one pass by DMA",
         one_pass,
     )
     yield from gone("no {} kept in float", floats, float_costs or "accuracy: see --keep-float", nothing)

@@ -25,9 +25,12 @@ from fadiff.costmodel.schedule.serialize import (
     write_document,
 )
 from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import include_flags
 from fadiff.optimizer.realise.activations import MOST_LSB, nearest_igelu, realised_activation
 from fadiff.optimizer.realise.realised import with_realised
 from fadiff.optimizer.search import optimize
+from tests.emitters.gemmini.compilers import need, run_compiler
 from tests.emitters.gemmini.executed import Case, check
 
 if TYPE_CHECKING:
@@ -151,3 +154,17 @@ def test_the_core_keeps_what_the_unit_cannot_do() -> None:
     assert realised_activation(graph, turned, target_of(16)) is None
     steep = lookup(512, table_of(np.tanh, 4.0))
     assert realised_activation(steep, steep.layers[0], target_of(16)) is None
+
+
+def test_hardware_without_the_unit_is_refused(tmp_path: Path) -> None:
+    """By the compiler, which reads its header."""
+    graph = lookup(512, table_of(gelu, 4.0))
+    realised = realised_activation(graph, graph.layers[0], target_of(16))
+    assert realised is not None
+    schedule = optimize(with_realised(graph, realised), target_of(16), method="exact").schedule
+    firmware = emit(schedule, model_name="small", out_dir=tmp_path / "firmware")
+    for unit in (True, False):
+        flags = include_flags(target_of(16, unit=unit), tmp_path / str(unit))
+        done = run_compiler(need("gcc"), "-std=gnu11", *flags, "-fsyntax-only", "small.c", folder=firmware)
+        assert (done.returncode == 0) == unit, done.stderr
+        assert ("built with has_normalizations" in done.stderr) != unit
