@@ -387,8 +387,8 @@ def test_a_product_of_integers_with_a_scale_for_each_column(columns: bool, tmp_p
         helper.make_node("QLinearMatMul", inputs, ["p"], name="product"),
         helper.make_node("DequantizeLinear", ["p", "ys", "yz"], ["y"]),
     ]
-    constants = {"xs": np.array(0.02, np.float32), "xz": np.array(0, np.int8), "w": integers, "ws": scale}
-    constants |= {"wz": zero, "ys": np.array(0.1, np.float32), "yz": np.array(0, np.int8)}
+    constants = {"xs": np.array(0.02, np.float32), "xz": np.array(-8, np.int8), "w": integers, "ws": scale}
+    constants |= {"wz": zero, "ys": np.array(0.1, np.float32), "yz": np.array(5, np.int8)}
     path = tmp_path / "m.onnx"
     onnx.save(model_of(nodes, {"x": (5, 6)}, {"y": (5, 4)}, constants), path)
     conversion = convert(path)
@@ -398,7 +398,8 @@ def test_a_product_of_integers_with_a_scale_for_each_column(columns: bool, tmp_p
     (found,) = session(conversion.float_model).run(None, {"x": x})
     meant = (integers.astype(np.float32) - zero) * scale
     np.testing.assert_allclose(found, x @ meant, rtol=1e-5, atol=1e-6)
-    assert conversion.graph.tensors[conversion.graph.outputs[0]].scale == np.float32(0.1)
+    ends = [conversion.graph.tensors[end] for end in (*conversion.graph.inputs, *conversion.graph.outputs)]
+    assert [(end.scale, end.zero) for end in ends] == [(np.float32(0.02), -8), (np.float32(0.1), 5)]
 
 
 @pytest.mark.parametrize("read_twice", [False, True])

@@ -123,3 +123,24 @@ def test_channels_reach_what_the_loudest_sample_does(tmp_path: Path) -> None:
     first[0, 0, 1, 1], first[1, 1, 0, 1], second[1, 0, 0, 0], second[0, 2, 1, 0] = 3, -5, -7, 2
     found = channel_maxima("m.onnx", model, [{"x": first}, {"x": second}], ["y"])
     np.testing.assert_array_equal(found["y"], [7, 5, 2])
+
+
+def test_what_picks_from_a_multiple_has_its_scale_also_where_a_sum_made_it_coarser(tmp_path: Path) -> None:
+    """a takes the scale of b, which it is added to; 3 a follows, and so do the maxima of 3 a."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wa"], ["a"], name="a"),
+        helper.make_node("MatMul", ["x", "wb"], ["b"], name="b"),
+        helper.make_node("Add", ["a", "b"], ["s"], name="sum"),
+        helper.make_node("Mul", ["a", "three"], ["m"], name="multiple"),
+        helper.make_node("ReduceMax", ["m"], ["t"], name="maxima", axes=[1], keepdims=0),
+    ]
+    constants = {"wa": weights(1, WIDTH, WIDTH), "wb": 1.5 * weights(2, WIDTH, WIDTH)}
+    constants["three"] = np.array(3, np.float32)
+    model = model_of(nodes, {"x": (ROWS, WIDTH)}, {"s": (ROWS, WIDTH), "t": (ROWS,)}, constants)
+    checked = check(model, tmp_path)
+    assert checked.lsb_to_quantized <= 1.01 and checked.sqnr_db > GOOD_DB
+    graph = checked.conversion.graph
+    first, second = (graph.tensors[layer.output.tensor].scale for layer in graph.tensor_core_layers)
+    assert first is not None and first == second
+    (maxima,) = (layer for layer in graph.layers if layer.name == "maxima")
+    np.testing.assert_allclose(graph.tensors[maxima.outputs[0]].scale, 3 * first, rtol=1e-6)
