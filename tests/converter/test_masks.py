@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fadiff.converter import convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
-from tests.converter.oracle import check, model_of, session, sqnr_db, weights
+from tests.converter.oracle import check, ints, model_of, session, sqnr_db, weights
 
 HEADS, LENGTH, WIDTH = 2, 6, 8
 LOWEST = np.float32(np.finfo(np.float32).min)
@@ -183,3 +183,16 @@ def test_an_input_of_other_floats_is_added(tmp_path: Path) -> None:
     feeds = {"x": weights(0, 4, 6), "bias": weights(1, 4, 6)}
     graph = convert(tmp_path / "m.onnx", calibration=[feeds]).graph
     assert [layer.op for layer in graph.layers] == ["add", "softmax"]
+
+
+@pytest.mark.parametrize("fill", [-1e5, -np.inf])
+def test_a_pad_that_only_maxima_see_costs_no_precision(fill: float, tmp_path: Path) -> None:
+    """The largest of a row that a pad blanks at both ends: the range is that of the numbers."""
+    constants = {"pads": ints(0, 1, 0, 1), "fill": np.array(fill, np.float32)}
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"], name="before"),
+        helper.make_node("Pad", ["n", "pads", "fill"], ["p"], name="pad"),
+        helper.make_node("ReduceMax", ["p"], ["y"], name="largest", axes=[1]),
+    ]
+    checked = check(model_of(nodes, {"x": (6, 16)}, {"y": (6, 1)}, constants), tmp_path)
+    assert checked.lsb_to_quantized <= 1.01 and checked.sqnr_db > 30
