@@ -341,7 +341,6 @@ def price_legal(space: LayerSpace, extents: Ints, order: Ints) -> tuple[Points |
     costs = price(points)
     if space.must_finish:
         fits = fits & ~costs.spills
-    fits = fits & space.fills_resident_rows(points.tile["C"], points.tile["k"])
     return points, np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
 
 

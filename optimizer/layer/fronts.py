@@ -106,11 +106,7 @@ def _hull(space: LayerSpace) -> Front:
     """Of all mappings that the space may use."""
     points = enumerate_space(space)
     costs = price(points)
-    fine = space.fills_resident_rows(points.tile["C"], points.tile["k"])
-    fine = points.every(fine)
-    if space.must_finish:
-        fine = fine & ~costs.spills
-    allowed = np.flatnonzero(fine)
+    allowed = np.flatnonzero(~costs.spills) if space.must_finish else np.arange(len(points))
     hull = allowed[lower_hull(costs.energy[allowed], costs.latency[allowed])]
     return Front(costs.energy[hull], costs.latency[hull], tuple(points.mapping(int(i)) for i in hull))
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fadiff.converter.ir.loops import Dim, Dims
 from fadiff.costmodel.count.nest import fetched_positions
-from fadiff.costmodel.count.row_layout import resident_dim, splits_block
 from fadiff.costmodel.count.traffic import ALONE, Placement
 from fadiff.costmodel.group.loop_setting import PinnedWeights
 from fadiff.costmodel.group.pooling import MOST_PIXELS, most_columns
@@ -203,12 +202,7 @@ class LayerSpace:
         if dim == "G":
             return (self.groups_at_once,)
         if dim in ("K", "C"):
-            found = candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
-            blocks = self.rules.counting.in_rows and self.placement.weights_are_resident
-            if blocks and dim == resident_dim(self.shape):
-                # The whole tensor lies in blocks of the array's width: no tile may split one.
-                return tuple(k for k in found if not splits_block(k, size, self.block(size)))
-            return found
+            return candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
         return self.pixel_tiles(dim, size)
 
     def pixel_tiles(self, dim: Dim, size: int) -> tuple[int, ...]:
@@ -253,17 +247,6 @@ class LayerSpace:
         p, q = (min(self.pixel_tiles(d, self.bounds[d])) for d in ("P", "Q"))
         fits = p * q <= self.accumulator_limit(split=False)
         return fits and bool(self.pools(np.array([p]), np.array([q]))[0])
-
-    def fills_resident_rows(self, channels: Ints, columns: Ints) -> Bools:
-        """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie.
-
-        As wide as the array (see legality.occupancy); all tiles have where weights are not resident.
-        """
-        if not self.placement.weights_are_resident or self.shape.is_depthwise:
-            return np.ones(len(channels), dtype=np.bool_)
-        if self.shape.has_transposed_weights:
-            return np.asarray(self.blocks(channels) == self.block(self.bounds.C))
-        return np.asarray(self.blocks(columns) == self.block(self.bounds.K))
 
     @property
     def scratchpad_limit(self) -> int:

@@ -5,16 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadiff.converter.ir.loops import Dims
-from fadiff.costmodel.count.traffic import Placement
-from fadiff.costmodel.mapping.shape import LayerShape, whole
-from fadiff.costmodel.mapping.tiling import Window
 from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding
 from fadiff.optimizer.cut.problem import Problem
-from fadiff.optimizer.layer.legalise import legalise
-from fadiff.optimizer.layer.space import LayerSpace, Rules
+from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 GRAPHS = {"separable": separable(), "residual": residual()}
@@ -90,18 +85,6 @@ def test_groups_that_would_wait_for_each_other_fall_apart():
         schedule = problem.schedule(Decoder(problem, encoding).partition(batch, 0))
         groups = [group.layers for group in schedule.groups if len(group.layers) > 1]
         assert len(groups) <= 1
-
-
-def test_shrinking_ends_at_whole_blocks_of_resident_weights():
-    window = Window(1, 1, 1, 0, 2)
-    shape = LayerShape(Dims(K=40, C=4, P=2, Q=2), window, window, False, False)
-    target = load_target("gemmini-small")
-    placement = Placement(weights_are_resident=True)
-    space = LayerSpace(shape, whole(shape.dims), Rules(target), placement, reserved=target.scratchpad_rows)
-    tile = {name: np.array([40 if name in "Kk" else 1]) for name in VARIABLES}
-    points, fits = legalise(space, tile, np.array([0]))
-    assert not fits[0]
-    assert points.tile["K"][0] % target.side == 0
 
 
 def test_every_point_is_near_what_a_loop_unit_runs():
