@@ -93,9 +93,9 @@ class Drafter:
 
     @property
     def _has_blocks(self) -> bool:
-        """Whether weights may have scales by blocks of channels: those of a float model in memory."""
+        """Whether weights may have scales by blocks of channels: of a float model with samples, in memory."""
         of_floats = self.element == "int8" and not (self.given.steps or self.weights)
-        return of_floats and CHANNEL_SCALES not in self.without
+        return of_floats and bool(self.samples) and CHANNEL_SCALES not in self.without
 
     def _enlarged(self, plain: Calibration) -> Draft | None:
         """A draft whose parts of one product are of one size, which makes none coarser."""

@@ -69,7 +69,7 @@ def block_scales(
     dense = [s for s in steps if s.kind == "node" and not s.is_float and _is_dense(program, s.head)]
     able = [(s, weight) for s in dense if _could_gain(s.head, weight := program.constants[s.head.inputs[1]])]
     sources = list(dict.fromkeys(step.source for step, _ in able))
-    few = samples[:: max(1, len(samples) // _SAMPLES)] if able else ()
+    few = samples[:: max(1, len(samples) // _SAMPLES)]
     largest, energies = dict.fromkeys(sources, 0.0), {value: list[float]() for value in sources}
     used = {value: list[np.ndarray]() for value in sources}
     for name, array in activations(file, model, StoredWeights(), few, sources):
@@ -78,7 +78,7 @@ def block_scales(
         energies[name].append(float((rows**2).sum(1).mean()))
         used[name].append(np.mean(rows != 0, 0))
     found = {}
-    for step, weight in able if few else ():
+    for step, weight in able:
         sizes = largest_of_outputs(step.head, weight)
         blocks, energy = _of_blocks(sizes), np.mean(energies[step.source])
         squares = outputs_first(step.head, weight.astype(np.float64) ** 2).sum(0)

@@ -77,3 +77,9 @@ def test_integers_are_better_by_what_is_predicted(tmp_path: Path) -> None:
         ours = our_outputs(found, inputs, exact, lambda _: None)
         decibels.append(noise_of(exact["y"], ours["y"].reshape(exact["y"].shape)).sqnr_db)
     assert decibels[0] > decibels[1] + 1
+
+
+def test_without_calibration_data_layers_have_one_scale(tmp_path: Path) -> None:
+    """There is nothing to predict noise from."""
+    onnx.save(_dense(), path := tmp_path / "net.onnx")
+    assert all(layer.channel_scale is None for layer in convert(path).graph.tensor_core_layers)
