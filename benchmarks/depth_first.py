@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import Placement
-from fadiff.costmodel.mapping.intervals import cut, input_box, uncovered
+from fadiff.costmodel.mapping.intervals import cut, input_box
 from fadiff.costmodel.mapping.mapping import Mapping
 from fadiff.costmodel.mapping.shape import LayerShape, Region, extents, whole
 from fadiff.costmodel.mapping.tiling import Interval
@@ -90,6 +90,15 @@ class DepthFirstCost(NamedTuple):
     scratchpad_bytes: int
 
 
+def _uncovered(intervals: Sequence[Interval]) -> list[Interval]:
+    """What no earlier interval covers (needs advance monotonically)."""
+    fresh, done = [], intervals[0][0]
+    for start, stop in intervals:
+        fresh.append((min(max(start, done), stop), stop))
+        done = max(done, stop)
+    return fresh
+
+
 def trace(shapes: Sequence[LayerShape], tile: tuple[int, int], overlap: Overlap) -> tuple[TensorTile, ...]:
     """Tiles of the chain's input, of every intermediate and of its output, first to last.
 
@@ -99,8 +108,8 @@ def trace(shapes: Sequence[LayerShape], tile: tuple[int, int], overlap: Overlap)
     rows, columns = cut(tile[0], last.P), cut(tile[1], last.Q)
     tensors = []
     for at in range(len(shapes), -1, -1):
-        new_rows = uncovered(rows) if overlap == "full-cache" else rows
-        new_columns = uncovered(columns) if overlap != "recompute" else columns
+        new_rows = _uncovered(rows) if overlap == "full-cache" else rows
+        new_columns = _uncovered(columns) if overlap != "recompute" else columns
         dims = shapes[max(at - 1, 0)].dims
         channels = dims.G * (dims.K if at else dims.C)
         tensors.append(TensorTile(tuple(rows), tuple(columns), _some(new_rows), _some(new_columns), channels))

@@ -12,15 +12,6 @@ def cut(extent: int, bound: int) -> list[Interval]:
     return [(start, min(start + extent, bound)) for start in range(0, bound, extent)]
 
 
-def uncovered(intervals: Sequence[Interval]) -> list[Interval]:
-    """What no earlier interval covers (needs advance monotonically)."""
-    fresh, done = [], intervals[0][0]
-    for start, stop in intervals:
-        fresh.append((min(max(start, done), stop), stop))
-        done = max(done, stop)
-    return fresh
-
-
 def input_box(window: Window, outputs: Interval) -> Interval:
     """Input indices that an interval of outputs reads, padding included."""
     start, stop = outputs
