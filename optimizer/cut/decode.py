@@ -30,8 +30,8 @@ from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import GroupHull, Way, merge
 from fadiff.optimizer.group.network import RelaxedNetwork
+from fadiff.optimizer.group.open_ways import OpenWay
 from fadiff.optimizer.group.residency import PlacedGroup
-from fadiff.optimizer.group.ways import OpenWay
 from fadiff.optimizer.layer.canonical import Points
 from fadiff.optimizer.layer.fronts import Floats, Front
 from fadiff.optimizer.layer.hull import Solution, lower_hull

@@ -10,17 +10,16 @@ all of them, then with fewer; no set has a lower floor than the larger one that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import chain, combinations, count
-from typing import NamedTuple
 
 import numpy as np
 
 from fadiff.converter.ir.graph import Graph, TensorCoreLayer
 from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
-from fadiff.costmodel.group.loop_setting import PLACES, PinnedWeights
+from fadiff.costmodel.group.loop_setting import PLACES
 from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
 from fadiff.costmodel.group.scratchpad import live_bytes
 from fadiff.costmodel.group.tile_buffer import box_bytes
@@ -28,6 +27,7 @@ from fadiff.costmodel.mapping.mapping import LOOPS
 from fadiff.costmodel.mapping.shape import Region, extents
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
+from fadiff.optimizer.group.open_ways import GroupAtTile, OpenMember, OpenWay, Residents
 from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
 from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
 from fadiff.optimizer.group.tiles import all_tiles, channel_tiles, groups_per_tile, halved_tiles, last_output
@@ -35,60 +35,6 @@ from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache, minkowski
 from fadiff.optimizer.layer.hull import lower_hull
 from fadiff.optimizer.layer.loop_space import pins
 from fadiff.optimizer.layer.space import LayerSpace, Rules
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A tensor-core member of a group with its weights streamed and resident."""
-
-    name: str
-    layer: TensorCoreLayer
-    streamed: LayerSpace
-    resident: LayerSpace
-
-
-@dataclass(frozen=True)
-class OpenWay:
-    """One way to run a group: spaces and energy and latency of its tensor-core members and of the others."""
-
-    group: FusionGroup
-    spaces: tuple[tuple[str, LayerSpace], ...]
-    host: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class _Path:
-    """A group at one tile: all that its ways share."""
-
-    group: FusionGroup
-    plan: dict[str, Member]
-    members: tuple[_Member, ...]
-    sizes: dict[str, int]
-    """Bytes (profile dosa) of the weights that may stay, by member."""
-    live: dict[str, int]
-    """Scratchpad bytes (profile hw: none) of fused tensors while each member runs."""
-    reserved: int
-    """Bytes of tensors that stay across groups."""
-    host: tuple[float, float]
-
-    def spaces(self, staying: Container[str]) -> list[LayerSpace]:
-        """Of every member with all memory to itself."""
-        return [m.resident if m.name in staying else m.streamed for m in self.members]
-
-
-class _Residents(NamedTuple):
-    """Weights to keep, in the order of `path.sizes`; those from place `at` on may still be left out."""
-
-    path: _Path
-    staying: tuple[str, ...]
-    at: int = 0
-    pinned: PinnedWeights | None = None
-    """Those of them that stay for loop units (latency clock)."""
-
-    def fewer(self) -> Iterator[_Residents]:
-        """Sets with one less: every set comes from one other."""
-        for at in range(self.at, len(self.staying)):
-            yield _Residents(self.path, self.staying[:at] + self.staying[at + 1 :], at)
 
 
 class GroupSolver:
@@ -217,13 +163,13 @@ class GroupSolver:
         """
         tiles, energy, latency, _ = floors
         # EDP of the floor and order of arrival, the floor, and a tile or residents at one.
-        queue: list[tuple[float, int, tuple[float, float], FusionGroup | _Residents]] = []
+        queue: list[tuple[float, int, tuple[float, float], FusionGroup | Residents]] = []
         arrival = count()
         bound = known
 
         def wait(
             floor: tuple[float, float],
-            what: FusionGroup | _Residents,
+            what: FusionGroup | Residents,
             turn: tuple[float, float] | None = None,
         ) -> None:
             if not above(bound, *floor):
@@ -256,12 +202,12 @@ class GroupSolver:
                 wait(self._floor(residents), residents)
         return best
 
-    def _most_residents(self, path: _Path) -> Iterator[_Residents]:
+    def _most_residents(self, path: GroupAtTile) -> Iterator[Residents]:
         """Sets of weights from which all others follow: all; of what loop units keep, each by itself."""
         if self.rules.latency != "clock":
-            yield _Residents(path, tuple(path.sizes))
+            yield Residents(path, tuple(path.sizes))
             return
-        yield _Residents(path, ())
+        yield Residents(path, ())
         members = {member.name: (member.layer, member.streamed.bounds) for member in path.members}
         runs = max((member.streamed.runs() for member in path.members), default=1)
         assert path.group.tile is not None
@@ -272,7 +218,7 @@ class GroupSolver:
         for names in chain.from_iterable(combinations(path.sizes, size) for size in many):
             for pinned in pins({name: members[name] for name in names}, self.rules.target.side):
                 if again or sum(pinned.tiles.values()) == PLACES:
-                    yield _Residents(path, names, len(names), pinned)
+                    yield Residents(path, names, len(names), pinned)
 
     def pipelined_ways(self, run: FusionGroup) -> Iterator[Way]:
         """Vertices of all ways to run a pipelined group with its weights resident as it says, all its members
@@ -287,10 +233,10 @@ class GroupSolver:
         if obstacle_to_pipeline(self.graph, run, plan) or boxes + whole > self.rules.target.tile_buffer_bytes:
             return
         members = self._members(run, plan)
-        path = _Path(run, plan, members, {}, dict.fromkeys(run.layers, 0), 0, (0.0, 0.0))
+        path = GroupAtTile(run, plan, members, {}, dict.fromkeys(run.layers, 0), 0, (0.0, 0.0))
         staying = {m.name: (m.layer, m.streamed.bounds) for m in members if m.name in run.resident_weights}
         for pinned in pins(staying, self.rules.target.side) if staying else [None]:
-            open_way = self._open_way(_Residents(path, tuple(staying), len(staying), pinned))
+            open_way = self._open_way(Residents(path, tuple(staying), len(staying), pinned))
             if open_way and all(space.site and space.site.units for _, space in open_way.spaces):
                 ways = self._summed(open_way, open_way.spaces).ways
                 yield from (way for way in ways if _is_on_loops(way))
@@ -301,14 +247,14 @@ class GroupSolver:
         if path is None:
             return None
         if self.rules.latency == "clock":
-            return self._open_way(_Residents(path, ()))
+            return self._open_way(Residents(path, ()))
         names = tuple(path.sizes)
         sets = (staying for many in range(len(names), -1, -1) for staying in combinations(names, many))
         return next(
-            (open_way for staying in sets if (open_way := self._open_way(_Residents(path, staying)))), None
+            (open_way for staying in sets if (open_way := self._open_way(Residents(path, staying)))), None
         )
 
-    def _path(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> _Path | None:
+    def _path(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> GroupAtTile | None:
         """None if fused tensors have no room."""
         live = self._room(run, plan, reserved)
         if live is None:
@@ -316,7 +262,7 @@ class GroupSolver:
         members = self._members(run, plan)
         able = members if self.rules.keep_weights else ()
         sizes = {m.name: self._resident_bytes(m.layer, plan[m.name].computed) for m in able}
-        return _Path(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
+        return GroupAtTile(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
         """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
@@ -333,10 +279,10 @@ class GroupSolver:
         size = counting.scratchpad_size(self.rules.target)
         return size if counting.has_tile_buffer else size - reserved
 
-    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> tuple[_Member, ...]:
+    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> tuple[OpenMember, ...]:
         layers = (self.graph.by_name[name] for name in run.layers)
         return tuple(
-            _Member(
+            OpenMember(
                 layer.name,
                 layer,
                 self.spaces.space(layer, plan, run, False),
@@ -346,7 +292,7 @@ class GroupSolver:
             if isinstance(layer, TensorCoreLayer)
         )
 
-    def _open_way(self, residents: _Residents) -> OpenWay | None:
+    def _open_way(self, residents: Residents) -> OpenWay | None:
         """The open way that keeps these weights; None if they leave too little room."""
         path, staying, _, pinned = residents
         if self.rules.latency == "clock":
@@ -367,7 +313,7 @@ class GroupSolver:
         )
         return OpenWay(replace(run, resident_weights=frozenset(staying)), spaces, path.host)
 
-    def _price(self, residents: _Residents, known: tuple[Floats, Floats]) -> GroupHull:
+    def _price(self, residents: Residents, known: tuple[Floats, Floats]) -> GroupHull:
         """Hull of one way: every member's front, summed.  Empty if its weights leave too little room, or
         if it would not beat `known` with all room there is for each member."""
         if residents.pinned and not self._may_improve(residents, known):
@@ -383,7 +329,7 @@ class GroupSolver:
             return EMPTY
         return self._summed(open_way, open_way.spaces)
 
-    def _may_improve(self, residents: _Residents, known: tuple[Floats, Floats]) -> bool:
+    def _may_improve(self, residents: Residents, known: tuple[Floats, Floats]) -> bool:
         """Whether weights that stay could pay if they cost the other members no room."""
         path, fronts = residents.path, list[tuple[Floats, Floats]]()
         for member in path.members:
@@ -419,7 +365,7 @@ class GroupSolver:
             if member.writes_inside and not member.in_place
         )
 
-    def _floor(self, residents: _Residents) -> tuple[float, float]:
+    def _floor(self, residents: Residents) -> tuple[float, float]:
         """Energy and latency that no way with these weights, or some of them, is below (inf: none fits)."""
         path, spaces = residents.path, residents.path.spaces(residents.staying)
         if not all(space.has_room_to_pool for space in spaces):
