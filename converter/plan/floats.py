@@ -19,7 +19,7 @@ from fadiff.converter.names import did_you_mean
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 
-ARITHMETIC = named(Kind.ARITHMETIC) | {"BatchNormalization", "Max", "Min"}
+ARITHMETIC = named(Kind.ARITHMETIC) | {"BatchNormalization", "Max", "Min", "PRelu"}
 """Nodes of several values that may be named."""
 MOVES = named(MOVE | Kind.STRIDED | Kind.JOIN) | {"Gather", "MaxPool", "Resize"}
 """They give elements that they read (a Resize: to the nearest; a Gather: at constant places)."""

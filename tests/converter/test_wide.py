@@ -48,7 +48,22 @@ def _images() -> onnx.ModelProto:
     return model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants)
 
 
-MODELS = {"perceptron": _perceptron, "images": _images}
+def _slopes() -> onnx.ModelProto:
+    """A PReLU with a slope for each channel between products, and behind a sum with what it read."""
+    constants = {"a": weights(0, 16, 3, 3, 3), "b": weights(1, 16), "c": weights(2, 16, 16, 1, 1)}
+    constants |= {"u": weights(5, 16, 1, 1), "v": weights(6, 16, 1, 1), "e": weights(4, 5, 16, 1, 1)}
+    nodes = [
+        helper.make_node("Conv", ["x", "a", "b"], ["p"], "first", pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("PRelu", ["p", "u"], ["q"], "slopes"),
+        helper.make_node("Conv", ["q", "c"], ["r"], "second"),
+        helper.make_node("Add", ["q", "r"], ["s"], "sum"),
+        helper.make_node("PRelu", ["s", "v"], ["t"], "again"),
+        helper.make_node("Conv", ["t", "e"], ["y"], "third"),
+    ]
+    return model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants)
+
+
+MODELS = {"perceptron": _perceptron, "images": _images, "slopes": _slopes}
 PRODUCTS = ("first", "second", "third")
 
 
@@ -80,13 +95,14 @@ def _noise_free_db(conversion: Conversion, samples: list[dict[str, np.ndarray]])
     return sqnr_db(np.stack(wanted), np.stack(found))
 
 
-@pytest.mark.parametrize(("name", "gain"), [("perceptron", 8), ("images", 2)])
+@pytest.mark.parametrize(("name", "gain"), [("perceptron", 8), ("images", 2), ("slopes", 2)])
 def test_bits_that_eight_had_lost(name: str, gain: float, tmp_path: Path) -> None:
     """What is left is the rounding of weights and of the output."""
     seen = _samples(MODELS[name](), 500, 20)
     plain, wide = _converted(name, tmp_path), _converted(name, tmp_path, wide=PRODUCTS)
     kinds = {layer.name: layer.op for layer in wide.graph.layers}
     assert all(kinds[product] == "float_sums" for product in PRODUCTS)
+    assert list(kinds.values()).count("to_int8") == 1  # (the output)
     products = [layer for layer in wide.graph.layers if isinstance(layer, TensorCoreLayer)]
     assert len(products) == 3 and all(wide.graph.tensors[x.outputs[0]].dtype == "int32" for x in products)
     ours = sum(x.macs for x in plain.graph.layers if isinstance(x, TensorCoreLayer))

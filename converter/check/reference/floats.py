@@ -67,7 +67,12 @@ def float_sums(emit: Emit, layer: HostLayer, operator: FloatSums) -> None:
 def float_binary(emit: Emit, layer: HostLayer, operator: FloatBinary) -> None:
     """One operation, then ReLU and upper bound."""
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
-    store(emit, layer, _bounded(emit, operator, emit.op(operator.function.capitalize(), a, b)))
+    if operator.function == "prelu":
+        is_positive = emit.op("GreaterOrEqual", a, emit.constant(np.float32(0)))
+        value = emit.op("Where", is_positive, a, emit.op("Mul", a, b))
+    else:
+        value = emit.op(operator.function.capitalize(), a, b)
+    store(emit, layer, _bounded(emit, operator, value))
 
 
 def float_product(emit: Emit, layer: HostLayer, operator: FloatProduct) -> None:

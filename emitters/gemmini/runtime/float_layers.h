@@ -66,7 +66,7 @@ static inline void float_formula(const loops_t *loops, const float *input, float
     } while (next_run(loops, &run));
 }
 
-typedef enum { FLOAT_ADD, FLOAT_SUB, FLOAT_MUL, FLOAT_DIV, FLOAT_MAX, FLOAT_MIN } float_binary_t;
+typedef enum { FLOAT_ADD, FLOAT_SUB, FLOAT_MUL, FLOAT_DIV, FLOAT_MAX, FLOAT_MIN, FLOAT_PRELU } float_binary_t;
 
 ALWAYS_INLINE float float_binary_value(float_binary_t function, float a, float b)
 {
@@ -82,9 +82,11 @@ ALWAYS_INLINE float float_binary_value(float_binary_t function, float a, float b
     case FLOAT_MAX:
         return larger(a, b);
     case FLOAT_MIN:
+        return smaller(a, b);
+    case FLOAT_PRELU:
         break;
     }
-    return smaller(a, b);
+    return a >= 0.0f ? a : a * b;
 }
 
 /* Its function is constant: each call has loops of its own. */
