@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
-from fadiff.costmodel.schedule.document import FusionRecord, MappingRecord
+from fadiff.costmodel.schedule.document import MappingRecord
 from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.group_records import FusionRecord
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
 from fadiff.costmodel.target.target import Target

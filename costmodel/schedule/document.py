@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -23,8 +20,9 @@ from fadiff.converter.ir.graph import TensorCoreOp
 from fadiff.converter.ir.loops import Dim
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from fadiff.costmodel.schedule.conversion_record import ConversionRecord
+from fadiff.costmodel.schedule.group_records import FusionRecord
 from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
-from fadiff.costmodel.target.record import Record, without_former
+from fadiff.costmodel.target.record import ReadRecord
 from fadiff.costmodel.target.target import Target
 
 Positive = Annotated[int, Field(ge=1)]
@@ -32,21 +30,11 @@ Scale = Annotated[float, Field(gt=0)]
 Padding = Annotated[int, Field(ge=0, lt=2**20)]
 """Pixels; more are no image any more."""
 Cycles = Annotated[float, Field(ge=0)]
-Names = Annotated[
-    tuple[str, ...], BeforeValidator(lambda names: sorted(names) if isinstance(names, frozenset) else names)
-]
-"""In the order of the file; of a set sorted."""
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
 
-class _Record(Record):
-    """Read from JSON, or from an object with attributes of the same names."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-
-class PartRecord(_Record):
+class PartRecord(ReadRecord):
     """Consecutive indices of an axis: real value = scale * integer + offset."""
 
     count: Positive
@@ -54,14 +42,14 @@ class PartRecord(_Record):
     offset: float = 0.0
 
 
-class AxisScalesRecord(_Record):
+class AxisScalesRecord(ReadRecord):
     """What the integers of an input or output mean, part by part along an axis of its storage."""
 
     axis: Annotated[int, Field(ge=0)]
     parts: tuple[PartRecord, ...]
 
 
-class TensorRecord(_Record):
+class TensorRecord(ReadRecord):
     """A tensor in storage order (images are N H W C)."""
 
     name: str
@@ -77,14 +65,14 @@ class TensorRecord(_Record):
     )
 
 
-class StateRecord(_Record):
+class StateRecord(ReadRecord):
     """An output tensor that becomes an input tensor of the next run."""
 
     output: str
     input: str
 
 
-class ModelRecord(_Record):
+class ModelRecord(ReadRecord):
     """Where the schedule came from."""
 
     name: str
@@ -95,7 +83,7 @@ class ModelRecord(_Record):
     """Outputs that are inputs of the next run."""
 
 
-class ViewRecord(_Record):
+class ViewRecord(ReadRecord):
     """Strided access to a tensor; see fadiff.converter.ir.graph.View."""
 
     tensor: str
@@ -103,7 +91,7 @@ class ViewRecord(_Record):
     strides: tuple[int, int, int, int, int]
 
 
-class OperandsRecord(_Record):
+class OperandsRecord(ReadRecord):
     """What a tensor-core layer reads and writes."""
 
     input: ViewRecord
@@ -123,14 +111,14 @@ _FORMER_ISSUES = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}
 """Calls of gemmini.h, over the same tiles, that files of earlier versions have."""
 
 
-class SpatialRecord(_Record):
+class SpatialRecord(ReadRecord):
     """Factors unrolled over the array."""
 
     rows: Extents
     cols: Extents
 
 
-class MappingRecord(_Record):
+class MappingRecord(ReadRecord):
     """One loop nest; L3 DRAM, L2 scratchpad, L1 accumulator, L0 array block."""
 
     temporal: dict[Level, Extents] = Field(
@@ -149,14 +137,14 @@ class MappingRecord(_Record):
     by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")
 
 
-class TransferRecord(_Record):
+class TransferRecord(ReadRecord):
     """Bytes one tensor of one layer moves."""
 
     read: int = 0
     write: int = 0
 
 
-class TrafficRecord(_Record):
+class TrafficRecord(ReadRecord):
     """What the emitted C moves, and what the functional model measures.
 
     Keys are roles: I, I2 (second input of an addition), W, bias, O, psum (spilled partial sums).
@@ -167,7 +155,7 @@ class TrafficRecord(_Record):
     host_bytes: int = Field(0, description="moved by the core, not by Gemmini")
 
 
-class CostRecord(_Record):
+class CostRecord(ReadRecord):
     """Cost of one layer."""
 
     energy_pj: float
@@ -188,7 +176,7 @@ class CostRecord(_Record):
 Attribute = bool | int | float | str
 
 
-class LayerRecord(_Record):
+class LayerRecord(ReadRecord):
     """A layer, its place in the ONNX model, its mapping and its cost.  Host layers have no mapping."""
 
     name: str
@@ -253,87 +241,7 @@ class LayerRecord(_Record):
         return self
 
 
-EdgePath = Literal["dram", "tile-buffer", "spad", "store"]
-
-
-class EdgeRecord(_Record):
-    """A tensor from one layer to another."""
-
-    producer: str
-    consumer: str
-    tensor: str
-    fused: bool
-    path: EdgePath = Field(
-        "dram",
-        description="what it flows through; inside a group, or resident across groups: on chip (store: a max "
-        "pool takes it as it leaves the accumulator)",
-    )
-
-
-def _new(record: dict[str, Any], name: str, used: bool) -> dict[str, Any]:
-    """Without a field that is not `used`, as before there was one: timed programs go by the bytes."""
-    return {key: value for key, value in record.items() if used or key != name}
-
-
-class GroupTileRecord(_Record):
-    """Extents of one group tile in the last member's output."""
-
-    N: int
-    P: int
-    Q: int
-    G: int | None = Field(None, description="of the groups (heads) that all members have alike; null: all")
-    K: int | None = Field(None, description="of the channels that all members hand on one by one; null: all")
-
-    @model_serializer(mode="wrap")
-    def _only_if_some_channels(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _new(serialise(self), "K", self.K is not None)
-
-
-class ExecutionRecord(_Record):
-    """How a fusion group runs."""
-
-    tile: GroupTileRecord | None = Field(None, description="null: one layer, or several side by side")
-    resident_weights: Names = ()
-    resident_tensors: Names = Field(
-        (), description="whole tensors that are on chip while the group runs, across group boundaries"
-    )
-    pipelined: bool = Field(
-        False, description="the core computes host operators of one group tile while Gemmini runs others"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_fields(cls, record: Any) -> Any:
-        """Files that say that nothing is done of what no schedule does any more are read."""
-        return without_former(
-            record, prefetch_during=None, halo="recompute", in_scratchpad=[], in_accumulator=[]
-        )
-
-    @model_serializer(mode="wrap")
-    def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _new(serialise(self), "pipelined", self.pipelined)
-
-
-class FusionRecord(_Record):
-    """Which layers run together."""
-
-    edges: tuple[EdgeRecord, ...]
-    groups: tuple[tuple[str, ...], ...] = Field(description="every layer once, in execution order")
-    execution: tuple[ExecutionRecord, ...] = Field(description="one per group")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_fields(cls, record: Any) -> Any:
-        return without_former(record, path="tile-buffer")
-
-    @model_validator(mode="after")
-    def _parallel(self) -> Self:
-        if len(self.groups) != len(self.execution):
-            raise ValueError(f"{len(self.groups)} groups but {len(self.execution)} execution entries")
-        return self
-
-
-class HistoryPoint(_Record):
+class HistoryPoint(ReadRecord):
     """The best feasible schedule known at a moment of the search."""
 
     seconds: float
@@ -341,7 +249,7 @@ class HistoryPoint(_Record):
     edp_uj_cycles: float
 
 
-class SearchRecord(_Record):
+class SearchRecord(ReadRecord):
     """How the schedule was found."""
 
     method: str
@@ -355,7 +263,7 @@ class SearchRecord(_Record):
     history: tuple[HistoryPoint, ...] = ()
 
 
-class TotalsRecord(_Record):
+class TotalsRecord(ReadRecord):
     """Cost of the network: energies and latencies of the layers summed, then multiplied."""
 
     energy_pj: float
@@ -376,7 +284,7 @@ class TotalsRecord(_Record):
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 
-class ScheduleDocument(_Record):
+class ScheduleDocument(ReadRecord):
     """The whole of schedule.json."""
 
     version: Literal[1] = 1

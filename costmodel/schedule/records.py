@@ -12,7 +12,7 @@ from fadiff.converter.ir.loops import DIMS, Dims
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.latency.roofline import bytes_per_memory
 from fadiff.costmodel.mapping.mapping import AdditionIssue, Level, Mapping
-from fadiff.costmodel.schedule import document
+from fadiff.costmodel.schedule import document, group_records
 from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
 from fadiff.costmodel.schedule.host_records import to_attributes
 from fadiff.costmodel.schedule.schedule import Schedule
@@ -149,12 +149,12 @@ def _extents(dims: Dims) -> document.Extents:
     return {d: dims[d] for d in DIMS if dims[d] > 1}
 
 
-def fusion_record(schedule: Schedule) -> document.FusionRecord:
+def fusion_record(schedule: Schedule) -> group_records.FusionRecord:
     """Edges, groups and how they run."""
     edges: Iterable[tuple[str, str, str]] = schedule.graph.dag.edges(data="tensor")
-    return document.FusionRecord(
+    return group_records.FusionRecord(
         edges=tuple(
-            document.EdgeRecord(
+            group_records.EdgeRecord(
                 producer=producer,
                 consumer=consumer,
                 tensor=tensor,
@@ -164,11 +164,11 @@ def fusion_record(schedule: Schedule) -> document.FusionRecord:
             for producer, consumer, tensor in edges
         ),
         groups=tuple(group.layers for group in schedule.groups),
-        execution=tuple(map(document.ExecutionRecord.model_validate, schedule.groups)),
+        execution=tuple(map(group_records.ExecutionRecord.model_validate, schedule.groups)),
     )
 
 
-def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> document.EdgePath:
+def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> group_records.EdgePath:
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"

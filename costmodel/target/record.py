@@ -1,4 +1,4 @@
-"""Record: the base of what files hold."""
+"""Record: the base of what files hold, and of what is read from objects, too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ class Record(BaseModel):
     """Fields of its own and no others, never changed, no infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ReadRecord(Record):
+    """Read from JSON, or from an object with attributes of the same names."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 def without_former(content: Any, **unused: Any) -> Any:

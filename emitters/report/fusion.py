@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fadiff.costmodel.schedule.document import EdgeRecord, ScheduleDocument
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.group_records import EdgeRecord
 from fadiff.emitters.report.svg import box, canvas, element, text, title
 from fadiff.emitters.report.text import short
 

@@ -6,7 +6,8 @@ import math
 
 from fadiff.converter.ir.graph import HostLayer
 from fadiff.costmodel.group.pooling import obstacle_to_pooling
-from fadiff.costmodel.schedule.document import ExecutionRecord, GroupTileRecord, ScheduleDocument
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.group_records import ExecutionRecord, GroupTileRecord
 from fadiff.costmodel.schedule.serialize import graph_from_document
 from fadiff.emitters.report.text import count, si
 
