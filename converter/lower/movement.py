@@ -17,7 +17,7 @@ from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.scales import is_reshaped, joined_outputs
+from fadiff.converter.quantise.scales import in_models_order, parts_along, way_out
 
 
 def lower_reshape(lowering: Lowering, step: Step) -> None:
@@ -65,20 +65,30 @@ def _join(
     lowering: Lowering, step: Step, names: Sequence[str], axis: int, order: tuple[int, ...] | None
 ) -> None:
     """A concatenation for an output: the integers of the operands as they are, each part with a meaning."""
-    way = joined_outputs(lowering.program, [step])[step.output]
-    order = None if is_reshaped(lowering.program, way) else order
+    order = None if in_models_order(lowering.program, way_out(lowering.program, step.output)) else order
     out = lowering.output(step, order)
     operands = [lowering.value(name) for name in names]
-    meanings = []
+    meanings = list[Part]()
     for name, operand, place in zip(names, operands, _parts(out, operands, axis), strict=True):
-        assert operand.scale is not None
-        offset = float(np.float32(0.0 - operand.scale * lowering.zero(name)))
-        meanings.append(Part(operand.shape[axis], operand.scale, offset))
+        meanings.extend(_meanings(lowering, name, operand, axis))
         lowering.move(operand, place, step.name, step.onnx_nodes)
     stored_axis = axis if order is None else order.index(axis)
     tensor = lowering.graph.tensors[out.tensor]
     along = AxisScales(stored_axis, merged_parts(meanings))
     lowering.graph.tensors[out.tensor] = replace(tensor, along=along)
+
+
+def _meanings(lowering: Lowering, name: str, operand: Strided, axis: int) -> Sequence[Part]:
+    """Of the indices of an axis of an operand, which may itself be a join under another shape."""
+    assert operand.scale is not None
+    source = lowering.graph.tensors[operand.tensor]
+    if source.along is None or name not in lowering.quantisation.joined:
+        offset = float(np.float32(0.0 - operand.scale * lowering.zero(name)))
+        return (Part(operand.shape[axis], operand.scale, offset),)
+    found = parts_along(source.shape, source.along.axis, operand.shape, axis)
+    assert found is not None
+    times, repeats = found
+    return tuple(replace(part, count=part.count * times) for part in source.along.parts) * repeats
 
 
 def merged_parts(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
@@ -232,15 +233,15 @@ class _Groups:
 def joined_outputs(
     program: Program, steps: Sequence[Step], known: Collection[str] = ()
 ) -> Mapping[str, tuple[str, ...]]:
-    """What a Concat joins for one output alone, and that value moved, up to the output; by the first.
+    """What a Concat joins for one output alone, and that value moved or joined, up to the output; by value.
 
     Boxes in pixels beside class scores, which one scale would make zero: nothing computes with them, so every
     part keeps the scale and zero point of its own, and the program around learns which is where (`AxisScales`
     of the output's tensor).  Left out: values of which a file says the scale (`known`), states, and what is
     both transposed and reshaped, so that the parts are none along an axis.
     """
-    found = {}
-    for step in steps:
+    found = dict[str, tuple[str, ...]]()
+    for step in reversed(steps):
         if (
             step.kind != "node"
             or step.head.op != "Concat"
@@ -248,22 +249,47 @@ def joined_outputs(
             or not program.is_float(step.output)
         ):
             continue
-        names = _way_out(program, step.output)
-        if names and not set(names) & set(known):
+        names = way_out(program, step.output)
+        if names and not set(names) & set(known) and found.keys() >= set(_joins_behind(program, names)):
             found[step.output] = names
     return found
 
 
-def is_reshaped(program: Program, names: Sequence[str]) -> bool:
-    """Whether a joined value becomes the output under another shape: then it lies in the model's order."""
-    return any(is_a(program.producer[name], Kind.RESHAPE) for name in names[1:])
+def _joins_behind(program: Program, names: Sequence[str]) -> list[str]:
+    return [name for name in names[1:] if program.producer[name].op == "Concat"]
 
 
-def _way_out(program: Program, value: str) -> tuple[str, ...]:
-    """The value as it is moved on its way to an output; nothing where anything else happens to it."""
+def in_models_order(program: Program, names: Sequence[str]) -> bool:
+    """Whether a joined value is stored so: another shape of it, or a join of it, becomes the output."""
+    return any(is_a(program.producer[name], Kind.RESHAPE | Kind.JOIN) for name in names[1:])
+
+
+def parts_along(inner: Sequence[int], axis: int, outer: Sequence[int], along: int) -> tuple[int, int] | None:
+    """The indices of `axis` under another shape: how many of its axis `along` each becomes, and how often all
+    repeat there; None where other axes tell them apart, too."""
+    size, least = math.prod(inner[axis + 1 :]), math.prod(outer[along + 1 :])
+    if size % least or outer[along] * least % (size * inner[axis]):
+        return None
+    return size // least, outer[along] * least // (size * inner[axis])
+
+
+def join_axis(program: Program, value: str) -> int:
+    """The axis of the Concat that writes a value."""
+    return int(program.producer[value].attributes.get("axis", 1)) % len(program.shapes[value])
+
+
+def way_out(program: Program, value: str) -> tuple[str, ...]:
+    """The value as it is moved on its way to an output, or joined with others so that its parts lie along one
+    axis; nothing where anything else happens to it."""
     names, ops = [value], set[str]()
     while value not in program.outputs:
         reader = program.sole_consumer(value)
+        if reader is not None and reader.op == "Concat" and ops <= {"Reshape"}:
+            behind = way_out(program, reader.outputs[0])
+            along = join_axis(program, reader.outputs[0])
+            inner, outer = program.shapes[names[0]], program.shapes[value]
+            lies = parts_along(inner, join_axis(program, names[0]), outer, along)
+            return (*names, *behind) if behind and lies else ()
         if reader is None or not is_a(reader, REARRANGE):
             return ()
         ops.add("Transpose" if reader.op == "Transpose" else "Reshape")

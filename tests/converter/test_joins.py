@@ -9,10 +9,12 @@ import onnx
 import pytest
 from onnx import helper
 
+import fadiff
 from fadiff.converter import convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
 from fadiff.converter.ir.graph import AxisScales, Part, Tensor
+from fadiff.converter.quantise.scales import parts_along
 from tests.converter.oracle import ints, model_of, session, sqnr_db, weights
 
 TAILS = {
@@ -84,6 +86,76 @@ def test_every_part_of_an_output_keeps_its_scale(tail: str, samples: int, tmp_pa
     assert sqnr_db(expected[~is_score], real[~is_score]) > 25
     assert sqnr_db(quantised[is_score], real[is_score]) > 35
     assert [layer.op for layer in graph.layers].count("copy") == 0
+
+
+def _key_points(axis: int) -> onnx.ModelProto:
+    """Boxes beside five points, of which each has a place in pixels and a probability (`axis` 2: x, y, seen
+    of one point after the other, as pose networks write them; 1: all places, then all probabilities)."""
+    place, seen = ((1, 5, 2, 36), (1, 5, 1, 36)) if axis == 2 else ((1, 10, 1, 36), (1, 5, 1, 36))
+    nodes = [
+        helper.make_node("Conv", ["x", "wb"], ["b0"]),
+        helper.make_node("Reshape", ["b0", "boxes"], ["b"]),
+        helper.make_node("Conv", ["x", "wp"], ["p0"]),
+        helper.make_node("Reshape", ["p0", "place"], ["p"]),
+        helper.make_node("Conv", ["x", "ws"], ["s0"]),
+        helper.make_node("Sigmoid", ["s0"], ["s1"]),
+        helper.make_node("Reshape", ["s1", "seen"], ["s"]),
+        helper.make_node("Concat", ["p", "s"], ["points"], axis=axis),
+        helper.make_node("Reshape", ["points", "flat"], ["k"]),
+        helper.make_node("Concat", ["b", "k"], ["y"], axis=1),
+    ]
+    constants = {
+        "wb": 999 * weights(1, 4, 3, 1, 1),
+        "wp": 60 * weights(2, 10, 3, 1, 1),
+        "ws": weights(3, 5, 3, 1, 1),
+        "boxes": ints(1, 4, 36),
+        "place": ints(*place),
+        "seen": ints(*seen),
+        "flat": ints(1, 15, 36),
+    }
+    return model_of(nodes, {"x": (1, 3, 6, 6)}, {"y": None}, constants)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_join_of_joins_keeps_all_scales(axis: int, tmp_path: Path) -> None:
+    """With the scale of the places, what is seen is 0, half or one."""
+    path = tmp_path / "pose.onnx"
+    model = _key_points(axis)
+    onnx.save(model, path)
+    result = fadiff.compile(path, tmp_path / "out", method="layerwise", verify=True)
+    assert result.verification is not None and result.verification.bit_exact
+    conversion = convert(path)
+    graph = conversion.graph
+    feeds = {"x": weights(99, 1, 3, 6, 6)}
+    (expected,) = session(model).run(None, feeds)
+    (quantised,) = session(conversion.quantized_model).run(None, feeds)
+    (name,) = graph.outputs
+    real = from_storage(
+        graph.tensors[name], run_reference(graph, store_inputs(graph, feeds))[name], expected.shape
+    )
+    rows = np.arange(19)
+    is_seen = (rows >= 4) & ((rows - 4) % 3 == 2 if axis == 2 else rows >= 14)
+    for which in (is_seen, ~is_seen):
+        assert sqnr_db(expected[:, which], real[:, which]) > 30
+        assert sqnr_db(quantised[:, which], real[:, which]) > 35
+    along = graph.tensors[name].along
+    assert along is not None and len(along.parts) == (11 if axis == 2 else 3)
+
+
+@pytest.mark.parametrize("outer", [(4, 3, 2), (2, 12), (12, 2), (24,), (2, 2, 3, 2), (8, 3), (2, 3, 2, 2)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_parts_under_another_shape(axis: int, outer: tuple[int, ...]) -> None:
+    """Against the places of every element."""
+    inner = (2, 6, 2)
+    places = np.indices(inner)[axis].reshape(outer)
+    for along in range(len(outer)):
+        rows = np.moveaxis(places, along, 0).reshape(outer[along], -1)
+        found = parts_along(inner, axis, outer, along)
+        assert (found is not None) == bool((rows == rows[:, :1]).all())
+        if found is not None:
+            times, repeats = found
+            expected = np.tile(np.repeat(np.arange(inner[axis]), times), repeats)
+            np.testing.assert_array_equal(rows[:, 0], expected)
 
 
 def test_parts_of_about_one_range_share_a_scale(tmp_path: Path) -> None:
