@@ -143,7 +143,7 @@ def _reach_of(program: Program, product: Node) -> _Reach | None:
         for i, name in enumerate(node.inputs)
         if name and name not in values
     ]
-    if not readers or any(a is None or a.size not in (1, a.shape[-1]) for _, _, a in others):
+    if not readers or any(a is None or (a.size > 1 and a.size != a.shape[-1]) for _, _, a in others):
         return None
     added = [(node, i) for node, i, a in others if a is not None and a.size == channels > 1]
     return _Reach(tuple(readers), tuple(added))

@@ -29,17 +29,19 @@ def _loud(channels: int, axis: int) -> np.ndarray:
 
 
 def _dense(twin: bool = False) -> onnx.ModelProto:
-    """Three products; functions, a bias and slopes for each channel between them."""
+    """Three products; functions, a bias, a number without axes and slopes for each channel between them."""
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["m"], name="m1"),
         helper.make_node("Add", ["b1", "m"], ["a"]),
         helper.make_node("Sigmoid", ["a"], ["s"]),
-        helper.make_node("Mul", ["a", "s"], ["h"]),
+        helper.make_node("Mul", ["a", "s"], ["d"]),
+        helper.make_node("Mul", ["d", "half"], ["h"]),
         helper.make_node("Gemm", ["h", "w2", "b2"], ["c"], transB=1, name="g2"),
         helper.make_node("PRelu", ["c", "slopes"], ["p"]),
         helper.make_node("MatMul", ["p", "w3"], ["y"], name="m3"),
     ]
     constants = {"w1": _unlike(1, 24, 52), "w2": _unlike(2, 60, 52, axis=0) / _loud(52, 1)}
+    constants["half"] = np.array(0.5, np.float32)
     constants["w3"] = weights(3, 60, 8) / _loud(60, 0)
     constants |= {"b1": weights(4, 52) / 9, "b2": weights(5, 60) / 9, "slopes": abs(weights(6, 60))}
     outputs = {"y": (1, 8)} | ({"h": (1, 52)} if twin else {})
