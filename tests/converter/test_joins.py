@@ -177,3 +177,20 @@ def test_meaning_by_hand() -> None:
     tensor = Tensor("t", (2, 3), "int8", 9.0, onnx_axes=(1, 0), along=along)
     stored = np.array([[1, 2, 3], [-4, 5, -6]], np.int8)
     np.testing.assert_array_equal(from_storage(tensor, stored, (3, 2)), [[1.5, -1], [4, 10], [6, -12]])
+
+
+def test_places_alone_that_are_multiplied(tmp_path: Path) -> None:
+    """One product of a constant shape in a program: GCC knows its loops, and finds nothing to refuse."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"]),
+        helper.make_node("Add", ["t", "s"], ["a"]),
+        helper.make_node("Mul", ["a", "strides"], ["p"]),
+        helper.make_node("Sigmoid", ["s"], ["seen"]),
+        helper.make_node("Concat", ["p", "seen"], ["points"], axis=2),
+        helper.make_node("Reshape", ["points", "flat"], ["y"]),
+    ]
+    constants = {"strides": np.repeat(np.float32([8, 16, 32]), [64, 16, 4]), "flat": ints(1, 51, 84)}
+    inputs = {"x": (1, 17, 2, 84), "s": (1, 17, 1, 84)}
+    onnx.save(model_of(nodes, inputs, {"y": None}, constants), tmp_path / "m.onnx")
+    result = fadiff.compile(tmp_path / "m.onnx", tmp_path / "out", method="layerwise", verify=True)
+    assert result.verification is not None and result.verification.bit_exact

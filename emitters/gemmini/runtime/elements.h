@@ -186,20 +186,20 @@ static inline elem_t to_elem(float x)
         STEP("r", rounded, nearest, four);                    \
         FOUR_TIMES(i, at, target = (elem_t)rounded[i - (at)]) \
     }
-#define MAP_TO_ELEMENTS(i, count, target, value, lowest)   \
-    do {                                                   \
-        int32_t done_ = 0;                                  \
-        for (; done_ < (count) - 7; done_ += 8) {            \
-            ROUND_FOUR(i, done_, target, value, lowest)     \
-            ROUND_FOUR(i, done_ + 4, target, value, lowest) \
-        }                                                  \
-        if (done_ < (count) - 3) {                          \
-            ROUND_FOUR(i, done_, target, value, lowest)     \
-            done_ += 4;                                     \
-        }                                                  \
-        for (; done_ < (count); done_++) {                   \
-            ONCE(i, done_, target = to_elem(value))         \
-        }                                                  \
+#define MAP_TO_ELEMENTS(i, count, target, value, lowest)               \
+    do {                                                               \
+        int32_t done_ = 0;                                             \
+        for (; done_ < (count) - 7; done_ += 8) {                      \
+            ROUND_FOUR(i, done_, target, value, lowest)                \
+            ROUND_FOUR(i, done_ + 4, target, value, lowest)            \
+        }                                                              \
+        if (done_ < (count) - 3) {                                     \
+            ROUND_FOUR(i, done_, target, value, lowest)                \
+            done_ += 4;                                                \
+        }                                                              \
+        for (int32_t left_ = (count)&3; left_ > 0; left_--, done_++) { \
+            ONCE(i, done_, target = to_elem(value))                    \
+        }                                                              \
     } while (0)
 #endif
 
