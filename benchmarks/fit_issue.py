@@ -3,9 +3,10 @@
     python -m benchmarks fit_issue
 
 Every layer of benchmarks/rtl_layers.csv was timed with fences around it.  Least squares on the logarithm of
-predicted over measured cycles find BLOCK, BOX and ROW_COMMAND of costmodel/latency/clock.py for all, and
-for those of all programs but one; printed beside each layer are what it takes by those written in the source
-and by those of the other programs.
+predicted over measured cycles find prices of costmodel/latency/clock.py for each of two kinds: BLOCK, BOX and
+ROW_COMMAND of single instructions, TILED_COMMAND and TILE of tiles as LOOP_WS lays them out.  They are found
+for all layers of the kind, and for those of all programs but one; printed beside each layer are what it takes
+by those written in the source and by those of the other programs.
 """
 
 from __future__ import annotations
@@ -27,8 +28,18 @@ from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.group.fusion import plan_group
 from fadiff.costmodel.group.placement import placement_of
-from fadiff.costmodel.latency.clock import BLOCK, BOX, ROW_COMMAND, LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.latency.clock import (
+    BLOCK,
+    BOX,
+    ROW_COMMAND,
+    TILE,
+    TILED_COMMAND,
+    LayerCounts,
+    clock_of,
+    layer_cycles,
+)
 from fadiff.costmodel.latency.clock_work import Issued, NestWork
+from fadiff.costmodel.mapping.mapping import Issue
 from fadiff.costmodel.mapping.shape import shape_of
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import Target, load_target
@@ -36,8 +47,12 @@ from fadiff.costmodel.target.target import Target, load_target
 LAYERS = MEASURED.with_name("rtl_layers.csv")
 WHOLE = MEASURED.parent / "whole_networks" / SCHEDULES.name
 Prices = Sequence[float]
-"""BLOCK, BOX and ROW_COMMAND, in commands."""
-WRITTEN: Prices = (BLOCK, BOX, ROW_COMMAND)
+"""In commands."""
+WRITTEN: dict[Issue, dict[str, float]] = {
+    "instructions": {"block": BLOCK, "box": BOX, "row_command": ROW_COMMAND},
+    "core_ws": {"tiled_command": TILED_COMMAND, "tile": TILE},
+}
+"""By who issues a layer."""
 
 
 class Sample(NamedTuple):
@@ -46,16 +61,25 @@ class Sample(NamedTuple):
     program: str
     layer: str
     target: Target
+    issue: Issue
     issued: Issued
     counts: LayerCounts
     warm: float
 
     def cycles(self, prices: Prices) -> float:
-        """By these prices."""
-        block, box, row = prices
-        rows = self.counts.row_commands * row / ROW_COMMAND
-        counts = self.counts._replace(commands=self.issued.commands(block, box), row_commands=rows)
-        return float(layer_cycles(counts, clock_of(self.target)))
+        """By these prices of its kind."""
+        counts = self.counts
+        if self.issue == "core_ws":
+            command, tile = prices
+            stores = (counts.row_commands * ROW_COMMAND - TILE * counts.tiles) / TILED_COMMAND
+            rows = (command * stores + tile * counts.tiles) / ROW_COMMAND
+            commands = command * counts.commands / TILED_COMMAND
+        else:
+            block, box, row = prices
+            commands, rows = self.issued.commands(block, box), counts.row_commands * row / ROW_COMMAND
+        return float(
+            layer_cycles(counts._replace(commands=commands, row_commands=rows), clock_of(self.target))
+        )
 
 
 def samples() -> list[Sample]:
@@ -69,7 +93,8 @@ def samples() -> list[Sample]:
                 graph = converted(line["program"], target, Path(scratch))[0].graph
             schedules[decision] = recalled(decisions[decision], graph, target)
         work, counts = _work(schedules[decision], line["layer"])
-        found.append(Sample(line["program"], line["layer"], target, work, counts, float(line["warm"])))
+        issue = schedules[decision].mappings[line["layer"]].issue
+        found.append(Sample(line["program"], line["layer"], target, issue, work, counts, float(line["warm"])))
     return found
 
 
@@ -87,7 +112,7 @@ def _work(schedule: Schedule, name: str) -> tuple[Issued, LayerCounts]:
     nest = LoopNest(shape_of(layer), schedule.mappings[name], plan[name].computed)
     work = NestWork(nest, schedule.target, graph.weight_bytes)
     placement = placement_of(graph, group, plan, layer)
-    return work.issued(placement), work.counts(placement)
+    return work.issued(placement), work.counts(placement, schedule.mappings[name].issue)
 
 
 def fit(data: Sequence[Sample]) -> Prices:
@@ -99,7 +124,8 @@ def fit(data: Sequence[Sample]) -> Prices:
         found: NDArray[np.float64] = np.log(np.array([sample.cycles(prices) for sample in data]) / measured)
         return found
 
-    found: list[float] = np.exp(least_squares(residual, np.log(WRITTEN)).x).tolist()
+    written = list(WRITTEN[data[0].issue].values())
+    found: list[float] = np.exp(least_squares(residual, np.log(written)).x).tolist()
     return found
 
 
@@ -107,6 +133,13 @@ def main(arguments: list[str]) -> int:
     """Print the fits and every layer."""
     command("fit_issue", __doc__).parse_args(arguments)
     data = samples()
+    for issue, written in WRITTEN.items():
+        report([sample for sample in data if sample.issue == issue], written)
+    return 0
+
+
+def report(data: Sequence[Sample], written: dict[str, float]) -> None:
+    """Of layers of one kind, with the prices in the source."""
     others = {
         program: fit([sample for sample in data if sample.program != program])
         for program in dict.fromkeys(sample.program for sample in data)
@@ -115,9 +148,13 @@ def main(arguments: list[str]) -> int:
         "all": fit(data),
         **{f"not {name}": found for name, found in others.items()},
     }.items():
-        print(f"{name}: block={prices[0]:.2f} box={prices[1]:.2f} row_command={prices[2]:.3f} commands")
+        named = zip(written, prices, strict=True)
+        print(f"{name}:", *(f"{price}={commands:.2f}" for price, commands in named), "commands")
+    errors = []
     for sample in data:
-        written, other = (sample.cycles(prices) / sample.warm for prices in (WRITTEN, others[sample.program]))
+        by_source = sample.cycles(list(written.values())) / sample.warm
+        by_others = sample.cycles(others[sample.program]) / sample.warm
+        errors.append(abs(by_others - 1))
         place = f"{sample.program:<16} {sample.layer:<30} {sample.warm:>7,.0f}"
-        print(f"{place} written={written:.2f} other={other:.2f}")
-    return 0
+        print(f"{place} written={by_source:.2f} other={by_others:.2f}")
+    print(f"layers={len(data)} held_out_median_error={np.median(errors):.3f} worst={max(errors):.3f}")

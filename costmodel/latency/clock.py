@@ -120,7 +120,7 @@ BOX = 15.1
 ROW_COMMAND = 0.77
 """Commands that a config_st or mvout of a row with a scale of its own takes; Gemmini waits for this loop.
 
-These three fit layers timed on RTL with fences around them (`python -m benchmarks fit_issue`).
+These three were fitted to eight layers timed on RTL; `python -m benchmarks fit_issue` tests them on others.
 """
 TILED_COMMAND = 0.4
 """Commands that one of a tile of LOOP_WS takes which the core issues, also of its stores of rows."""
