@@ -85,3 +85,15 @@ def test_without_calibration_data_layers_have_one_scale(tmp_path: Path) -> None:
     """There is nothing to predict noise from."""
     onnx.save(_dense(), path := tmp_path / "net.onnx")
     assert all(layer.channel_scale is None for layer in convert(path).graph.tensor_core_layers)
+
+
+def test_blocks_go_where_the_results_gain_nothing_by_them(tmp_path: Path) -> None:
+    """An eight-bit summand a thousand times as large makes nearly all of the noise."""
+    model = _dense()
+    model.graph.node[-1].output[0] = "q"
+    model.graph.node.append(helper.make_node("Add", ["q", "z"], ["y"]))
+    model.graph.input.append(helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1, 8]))
+    onnx.save(model, path := tmp_path / "net.onnx")
+    samples = [{"x": weights(i, 1, 24), "z": 1000 * weights(50 + i, 1, 8)} for i in range(12)]
+    found = convert(path, calibration=samples)
+    assert all(layer.channel_scale is None for layer in found.graph.tensor_core_layers)
