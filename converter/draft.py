@@ -27,7 +27,6 @@ from fadiff.converter.quantise.equalise import equalise, find_pairs
 from fadiff.converter.quantise.parted import enlarge_parts
 from fadiff.converter.quantise.prescribed import inherited, kept_channels, kept_zeros, unfit_clips
 from fadiff.converter.quantise.scales import unknown_scales
-from fadiff.converter.quantise.weights import Integers
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.rewrites import (
     BORDER_ZEROS,
@@ -52,10 +51,6 @@ class Draft:
 
 Change = Callable[[Calibration], Draft | None]
 """Makes a changed draft from one as it is calibrated; None where there is nothing to change."""
-
-
-_WORTH_BLOCKS_DB = 0.75
-"""Of all results, on average over folds: the core issues the tiles of a layer with scales of blocks."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +89,7 @@ class Drafter:
         for name, change in ((FOLD_INPUTS, self._balanced), (EQUALISE_CHANNELS, self._equalised)):
             if name not in self.without:
                 best = _better(name, change, best, progress)
-        return self._with_paying_blocks(best, progress) if self._has_blocks else best
-
-    def _with_paying_blocks(self, best: Draft, progress: Callable[[str], None]) -> Draft:
-        """One scale for a layer again where held-out samples gain too little by those of blocks."""
-        plain = best.calibration
-        if not plain.given.channels or not plain.is_judged or not plain.values:
-            return best
-        progress(f"trying {CHANNEL_SCALES}")
-        alone = replace(plain, given=replace(plain.given, channels={}), integers=Integers())
-        folds = range(len(plain.folds))
-        before, after = [alone.promise(fold) for fold in folds], [plain.promise(fold) for fold in folds]
-        tried = f"{CHANNEL_SCALES}: {listed(before)} dB on held-out samples without, {listed(after)} with it"
-        pays = sum(after) - sum(before) >= _WORTH_BLOCKS_DB * len(folds)
-        return replace(best, calibration=plain if pays else alone, lines=(*best.lines, tried))
+        return best
 
     @property
     def _has_blocks(self) -> bool:

@@ -15,7 +15,7 @@ import onnx
 
 from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import ELEMENTWISE, are_owned, is_a, output_axis, outputs_first
+from fadiff.converter.ir.operators import ELEMENTWISE, WEIGHTED, are_owned, is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
@@ -28,6 +28,8 @@ CHANNEL_BLOCK = 16
 _WORTH_DB = 1.0
 """By which the noise of a product's results has to fall that rounding its inputs and weights makes: such a
 layer runs alone, and the core issues its tiles."""
+_WORTH_ALL_DB = 0.5
+"""By which that of the model's results has to fall, if all its products make as much noise as one another."""
 _SAMPLES = 16
 """Samples that this is measured on."""
 _MOST_RATIO = 2.0**8
@@ -77,7 +79,7 @@ def block_scales(
         largest[name] = max(largest[name], float(np.abs(rows).max(initial=0.0)))
         energies[name].append(float((rows**2).sum(1).mean()))
         used[name].append(np.mean(rows != 0, 0))
-    found = {}
+    found, gained = {}, 0.0
     for step, weight in able:
         sizes = largest_of_outputs(step.head, weight)
         blocks, energy = _of_blocks(sizes), np.mean(energies[step.source])
@@ -89,7 +91,9 @@ def block_scales(
         if before >= after * 10 ** (_WORTH_DB / 10):
             along = [-1 if i == output_axis(step.head) else 1 for i in range(2)]
             found[step.head.inputs[1]] = (blocks / np.float32(INT8_MAX)).reshape(along)
-    return found
+            gained += 1 - after / before
+    products = sum(step.kind == "node" and is_a(step.head, WEIGHTED) for step in steps)
+    return found if gained >= products * (1 - 10 ** (-_WORTH_ALL_DB / 10)) else {}
 
 
 def _could_gain(product: Node, weight: np.ndarray) -> bool:
