@@ -91,7 +91,7 @@ def block_scales(
         if before >= after * 10 ** (_WORTH_DB / 10):
             along = [-1 if i == output_axis(step.head) else 1 for i in range(2)]
             found[step.head.inputs[1]] = (blocks / np.float32(INT8_MAX)).reshape(along)
-            gained += 1 - after / before
+            gained += 1 - float(after / before)
     products = sum(step.kind == "node" and is_a(step.head, WEIGHTED) for step in steps)
     return found if gained >= products * (1 - 10 ** (-_WORTH_ALL_DB / 10)) else {}
 
