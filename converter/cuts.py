@@ -11,7 +11,8 @@ import networkx as nx
 import onnx
 
 from fadiff.converter.errors import ModelError, UnsupportedError
-from fadiff.converter.ir.operators import MOVE, WEIGHTED, Kind, is_a, macs_of, named
+from fadiff.converter.ir.kinds import MOVE, WEIGHTED, Kind, named
+from fadiff.converter.ir.operators import is_a, macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.read.cut import Cut, read_by
 from fadiff.converter.read.load import load_model, named_model

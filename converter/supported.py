@@ -12,7 +12,7 @@ from fadiff.converter.decompose import DECOMPOSITIONS
 from fadiff.converter.decompose.contrib import FUNCTIONS
 from fadiff.converter.decompose.contrib import REFUSED as CONTRIB
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS
-from fadiff.converter.ir.operators import Kind, named
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.functions import has_formula
 from fadiff.converter.lower.table import FOR_ALL, OPERATORS, REFUSED

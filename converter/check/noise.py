@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fadiff.converter.ir.operators import ELEMENTWISE, KEEPS_SCALE, Kind, is_a
+from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, Kind
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
 
 _BLOCK = 1 << 20

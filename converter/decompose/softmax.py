@@ -16,7 +16,8 @@ import numpy as np
 from onnx import TensorProto
 
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
-from fadiff.converter.ir.operators import Kind, extremes_taken, is_a, reduction_axes
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import extremes_taken, is_a, reduction_axes
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import BLANK
 from fadiff.converter.read.inputs import Samples

@@ -14,7 +14,8 @@ import onnx
 from onnx_ir import Value
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import Kind, channel_axis, is_a, output_axis
+from fadiff.converter.ir.kinds import ARITHMETIC, Kind
+from fadiff.converter.ir.operators import channel_axis, is_a, output_axis
 from fadiff.converter.ir.program import Node, Program
 
 
@@ -107,7 +108,7 @@ def chain_of(program: Program, node: Node, axis: int) -> list[Node]:
         alone = before is not None and program.sole_consumer(computed[0]) is not None
         if before is None or not alone or program.shapes.get(computed[0]) != _shape(program, last):
             return []
-        if not is_a(last, Kind.UNARY | Kind.ARITHMETIC):
+        if not is_a(last, Kind.UNARY | ARITHMETIC):
             return []
         chain.append(before)
     product = chain[-1]
@@ -116,7 +117,7 @@ def chain_of(program: Program, node: Node, axis: int) -> list[Node]:
     if (
         not plain
         or product.inputs[1] in program.stored
-        or axis != channel_axis(program, product.outputs[0], product.op)
+        or axis != channel_axis(program, product.outputs[0], product)
     ):
         return []
     bias = product.input(2)
@@ -128,7 +129,7 @@ def _narrow(edit: Editor, program: Program, chain: Sequence[Node], used: Sequenc
     """Leave only some columns in a product and what follows it."""
     product = chain[-1]
     rank = len(program.shapes[product.outputs[0]])
-    axis = channel_axis(program, product.outputs[0], product.op)
+    axis = channel_axis(program, product.outputs[0], product)
     _take(edit, program, product, 1, used, output_axis(product))
     if product.input(2) and program.constants[product.inputs[2]].size > 1:
         _take(edit, program, product, 2, used, 0)

@@ -15,6 +15,8 @@ import numpy as np
 import onnx_ir
 from onnx_ir import DataType
 
+from fadiff.converter.ir.kinds import ARITHMETIC, named
+
 EIGHT_BITS = (DataType.INT8, DataType.UINT8)
 WIDE = (np.int16, np.uint16)
 
@@ -78,7 +80,7 @@ def reach(op: str, limits: Sequence[Limits | None], constants: Sequence[np.ndarr
 
     None where that is not known, or for any other operator.
     """
-    if op not in ("Add", "Sub", "Mul", "Div") or len(limits) != 2:
+    if op not in named(ARITHMETIC) or len(limits) != 2:
         return None
     place = next((i for i, array in enumerate(constants) if array is not None and array.size == 1), None)
     span = None if place is None else limits[1 - place]

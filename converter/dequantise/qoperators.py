@@ -190,7 +190,7 @@ _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, onnx_ir.Node], None]] =
     (_MICROSOFT, "QLinearConcat"): _concat,
     **{
         (_MICROSOFT, f"QLinear{op}"): _elementwise(op)
-        for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "ReduceMean", "Sigmoid", "Softmax")
+        for op in ["AveragePool", "GlobalAveragePool", "LeakyRelu", "ReduceMean", "Sigmoid", "Softmax"]
     },
 }
 

@@ -32,18 +32,19 @@ from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_int
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
 from fadiff.converter.ir.edit import Editor, content_of, input_of
-from fadiff.converter.ir.operators import KEEPS_SCALE, Kind, named
+from fadiff.converter.ir.kinds import ARITHMETIC, KEEPS_SCALE, Kind, named
 from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.read.fold import fold_constants
 from fadiff.converter.read.inputs import Spans
 
 _QUANTISE = "QuantizeLinear"
 _NOT_NEGATIVE = named(Kind.NOT_NEGATIVE)
-_SUMS = frozenset(("Add", "Mul", "Div", "Sum"))
+_JOINS = (named(ARITHMETIC | Kind.JOIN) - {"Sub"}) | {"Sum"}
 _GIVES = named(KEEPS_SCALE)
-_KEEPS_SIGN = _GIVES | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
+_KEEPS_SIGN = _JOINS | named(KEEPS_SCALE | Kind.POOL | Kind.GLOBAL_POOL | Kind.SUM | Kind.RESIZE)
 _DEQUANTISE = "DequantizeLinear"
-_ON_INTEGERS = _GIVES | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
+_SIZES = named(Kind.SIZE)
+_ON_INTEGERS = _SIZES | named(KEEPS_SCALE | Kind.JOIN | Kind.PAD | Kind.RESIZE) | {"Clip"}
 """Operators that tools put between QuantizeLinear and DequantizeLinear, on integers."""
 _LARGEST_FOLD = 2**26
 _Known = TypeVar("_Known")
@@ -181,8 +182,8 @@ class _Stripper:
         elif node.op_type == "Transpose" and self.channels.get(inputs[0], np.ones(())).ndim:
             order = node.attributes.get_ints("perm")
             self.channels[node.outputs[0]] = self.channels[inputs[0]].transpose(order)
-        read = inputs if node.op_type in ("Concat", *_SUMS) else inputs[:1]
-        inherits = node.op_type in _KEEPS_SIGN | _SUMS and all(self._is_not_negative(v) for v in read)
+        read = inputs if node.op_type in _JOINS else inputs[:1]
+        inherits = node.op_type in _KEEPS_SIGN and all(self._is_not_negative(v) for v in read)
         if node.op_type in _NOT_NEGATIVE or inherits or _is_even_power(node):
             self.not_negative.update(node.outputs)
 
@@ -229,7 +230,7 @@ class _Stripper:
                 f" computes with integers of QuantizeLinear ({read[0].name}); put it behind "
                 "DequantizeLinear, or convert the float model",
             )
-        if node.op_type in ("Shape", "Size"):
+        if node.op_type in _SIZES:
             return
         scale, zero = self.integers[read[0]]
         for output in node.outputs:
@@ -238,8 +239,9 @@ class _Stripper:
         if same_type:  # (PyTorch casts uint8 to uint8)
             node.op_type = "Identity"
             node.attributes.clear()
-        if node.op_type in ("Clip", "Pad"):  # bounds, and the value to pad with
-            for place in range(1 if node.op_type == "Clip" else 2, min(len(node.inputs), 3)):
+        first = {"Clip": 1, "Pad": 2}.get(node.op_type)  # bounds, or the value to pad with
+        if first is not None:
+            for place in range(first, min(len(node.inputs), 3)):
                 bound = content_of(node.inputs[place])
                 if bound is not None:
                     meant = ((bound.astype(np.float32) - zero) * scale).astype(np.float32)

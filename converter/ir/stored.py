@@ -21,6 +21,7 @@ from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.kinds import Kind, named
 
 
 def spooled(shape: tuple[int, ...]) -> np.ndarray:
@@ -108,7 +109,7 @@ LARGE_WEIGHT = 2**24
 _LARGE_INTEGERS = 2**20
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _INTEGERS = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
-_READERS = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
+_READERS = {**dict.fromkeys(named(Kind.PRODUCT), 1), "Gather": 0}
 """Operators that may read a stored weight, by the position of the input."""
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import onnx
 
+from fadiff.converter.ir.kinds import ARITHMETIC, named
 from fadiff.converter.ir.operators import reduction_axes, window_of, written_positions
 from fadiff.converter.ir.program import NARROW_INTEGERS, Node, Program
 from fadiff.converter.lower.context import Lowering
@@ -22,6 +23,7 @@ from fadiff.converter.plan.plan import Step
 _MOST_PHASES = 4096
 _FARTHEST_TAP = 65536
 Constraint = Callable[[Program, Node], str | None]
+Lower = Callable[[Lowering, Step], None]
 Where = Literal["array", "core", "gone", "store"]
 """Where an operator runs: systolic array, RISC-V core, nowhere (it became an access pattern), or the core or
 the stores of the layer before."""
@@ -33,7 +35,7 @@ class Operator:
 
     op: str
     where: Where
-    lower: Callable[[Lowering, Step], None]
+    lower: Lower
     constraints: tuple[Constraint, ...] = ()
     since: int = 1
     domain: str = ""
@@ -216,7 +218,7 @@ def rows_of_gemm(program: Program, node: Node) -> str | None:
     return None if len(program.shapes[node.inputs[0]]) == 2 else "input is not a matrix"
 
 
-_MAY_OVERFLOW = frozenset(("Add", "Sub", "Mul", "Sum", "BitShift"))
+_MAY_OVERFLOW = (named(ARITHMETIC) - {"Div"}) | {"Sum", "BitShift"}
 
 
 def numbers(program: Program, node: Node) -> str | None:

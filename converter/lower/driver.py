@@ -10,7 +10,8 @@ import numpy as np
 
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import AxisScales, ElementType, Graph, Part
-from fadiff.converter.ir.operators import ELEMENTWISE, Kind, is_a, written_positions
+from fadiff.converter.ir.kinds import ELEMENTWISE, STRIDED, Kind
+from fadiff.converter.ir.operators import is_a, written_positions
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.strided import Strided, dense
@@ -25,7 +26,7 @@ from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.rewrites import ABSORB_MOVEMENT
 
-_MOVEMENT = Kind.RESHAPE | Kind.TRANSPOSE | Kind.SHUFFLE | Kind.STRIDED
+_MOVEMENT = Kind.RESHAPE | Kind.TRANSPOSE | Kind.SHUFFLE | STRIDED
 """What only changes the access to a value."""
 
 
@@ -172,9 +173,7 @@ def _is_image(program: Program, value: str) -> bool:
         for node in program.consumers(pending.pop()):
             if is_a(node, Kind.IMAGE):
                 return True
-            if (
-                is_a(node, ELEMENTWISE) or node.op in ("Concat", "Pad", "Slice", "Split")
-            ) and node.name not in seen:
+            if is_a(node, ELEMENTWISE | Kind.JOIN | Kind.PAD | Kind.PART) and node.name not in seen:
                 seen.add(node.name)
                 pending.extend(node.outputs)
     return False

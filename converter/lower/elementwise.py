@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,18 +15,15 @@ from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import Node
 from fadiff.converter.ir.strided import Strided, common_loops, dense
 from fadiff.converter.lower import constraints as limits
-from fadiff.converter.lower.constraints import Constraint, Operator
+from fadiff.converter.lower.constraints import Constraint, Lower, Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
 
-FUNCTIONS = {
-    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "Less")},
-    "GreaterOrEqual": "greater_or_equal",
-    "LessOrEqual": "less_or_equal",
-    "Sum": "add",
-}
-"""Operators that floats and integers have in common."""
-_BITWISE = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
+
+def function_of(op: str) -> str:
+    """The function of two numbers that an operator is: GreaterOrEqual greater_or_equal, BitwiseAnd and."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower()
+    return "add" if op == "Sum" else words.removeprefix("bitwise_")
 
 
 def lower_integers(lowering: Lowering, step: Step) -> None:
@@ -45,7 +43,7 @@ def _function(node: Node) -> str:
         return "remainder" if node.attributes.get("fmod", 0) else "modulo"
     if node.op == "BitShift":
         return f"shift_{str(node.attributes['direction']).lower()}"
-    return {**FUNCTIONS, **_BITWISE}[node.op]
+    return function_of(node.op)
 
 
 def lower_cast(lowering: Lowering, step: Step) -> None:
@@ -81,9 +79,6 @@ def _strided(
     """A host layer that walks all operands together, copied where their strides do not fit."""
     operands, loops = lowering.together([value.expand(out.shape) for value in operands], out)
     lowering.host(step, operator(loops), out, *operands)
-
-
-_FUNCTIONS = {**FUNCTIONS, **{op: op.lower() for op in ("PRelu", "And", "Or", "Xor")}}
 
 
 def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float]:
@@ -133,7 +128,7 @@ def _binary(
 ) -> None:
     shape = out.shape
     a, b = a.expand(shape), b.expand(shape)
-    function = _FUNCTIONS[step.head.op]
+    function = function_of(step.head.op)
     if function in ("add", "sub"):  # an operand of zeros has no scale of its own
         a, b = (v.with_scale(o.scale or 1.0) if _is_zero(lowering, v) else v for v, o in ((a, b), (b, a)))
     if common_loops((a, b, out)) is None:
@@ -211,8 +206,8 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
     lowering.host(step, ScaleShift(loops, step.activation), out, value, *vectors)
 
 
-def _binary_records(ops: str, *constraints: Constraint) -> tuple[Operator, ...]:
-    return tuple(Operator(op, "core", lower_binary, constraints) for op in ops.split())
+def _records(ops: str, lower: Lower, *constraints: Constraint) -> tuple[Operator, ...]:
+    return tuple(Operator(op, "core", lower, constraints) for op in ops.split())
 
 
 OPERATORS = (
@@ -222,14 +217,11 @@ OPERATORS = (
         lower_batch_norm,
         (limits.float_values, limits.inference_mode, limits.constant_inputs),
     ),
-    *(
-        Operator(op, "core", lower_integers, (limits.integers,))
-        for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
-    ),
+    *_records("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod", lower_integers, limits.integers),
     Operator("Cast", "core", lower_cast, (limits.of_integers,)),
     Operator("Where", "core", lower_where, (limits.comparable,)),
-    *_binary_records("Add Div Max Min Mul Sub Sum", limits.numbers),
-    *_binary_records("And Or Xor", limits.booleans),
-    *_binary_records("Equal Greater GreaterOrEqual Less LessOrEqual", limits.comparable),
-    *_binary_records("PRelu", limits.float_values, limits.slopes),
+    *_records("Add Div Max Min Mul Sub Sum", lower_binary, limits.numbers),
+    *_records("And Or Xor", lower_binary, limits.booleans),
+    *_records("Equal Greater GreaterOrEqual Less LessOrEqual", lower_binary, limits.comparable),
+    *_records("PRelu", lower_binary, limits.float_values, limits.slopes),
 )

@@ -21,7 +21,7 @@ from fadiff.converter.ir.operators import is_square, linear_factor
 from fadiff.converter.ir.program import FLOATS, Node, Program
 from fadiff.converter.ir.strided import common_loops, dense
 from fadiff.converter.lower.context import Lowering
-from fadiff.converter.lower.elementwise import FUNCTIONS
+from fadiff.converter.lower.elementwise import function_of
 from fadiff.converter.plan.inputs import affine_of
 from fadiff.converter.plan.plan import Step, clip_bounds
 from fadiff.converter.read.runtime import run_part
@@ -293,13 +293,45 @@ def _cast(w: _Writer, node: Node, x: Operand) -> Operand:
 _VARIADIC = frozenset(("Sum", "Max", "Min"))
 
 _PRIMITIVES: Mapping[str, str] = {
-    **FUNCTIONS,
     **{
-        op: op.lower()
-        for op in ("Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Where")
+        op: function_of(op)
+        for op in [
+            "Abs",
+            "Acos",
+            "Acosh",
+            "Add",
+            "Asin",
+            "Asinh",
+            "Atan",
+            "Atanh",
+            "Ceil",
+            "Cos",
+            "Cosh",
+            "Div",
+            "Equal",
+            "Erf",
+            "Exp",
+            "Floor",
+            "Greater",
+            "GreaterOrEqual",
+            "Less",
+            "LessOrEqual",
+            "Log",
+            "Max",
+            "Min",
+            "Mul",
+            "Neg",
+            "Round",
+            "Sin",
+            "Sinh",
+            "Sqrt",
+            "Sub",
+            "Sum",
+            "Tan",
+            "Tanh",
+            "Where",
+        ]
     },
-    **{op: op.lower() for op in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh")},
-    **{op: op.lower() for op in ("Asinh", "Acosh", "Atanh", "Round")},
     "And": "min",
     "Or": "max",
 }

@@ -17,7 +17,8 @@ import onnx.shape_inference
 from fadiff.converter import decompose
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.operators import ELEMENTWISE, Kind, is_a, named
+from fadiff.converter.ir.kinds import ELEMENTWISE, Kind, named
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower import elementwise, images, matmul, movement, products, rows
@@ -26,17 +27,11 @@ from fadiff.converter.lower.functions import has_formula
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.read.opsets import opset_of
 
-_UNSIZED = "the size of its result depends on the data"
 _CUT = "cut the model before its post-processing"
-_SAMPLED = "reads pixels at computed positions"
-_RANDOM = "draws random numbers"
-_TRAINING = "is for training"
-_STRINGS = "works on strings"
-_CONTAINER = "works on sequences or optional values"
 _HOST = "do this step outside of the model"
-_EXPORT = "export the model for inference"
 
-REFUSED: Mapping[str, tuple[str, str]] = {
+_SEQUENCES = " ".join(sorted(named(Kind.SEQUENCE)))
+_REFUSED = {
     "If": (
         "its condition is computed at run time",
         "give the input that decides it a value (--dim NAME=VALUE), or export one branch",
@@ -46,51 +41,34 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         "give the input that decides it a value (--dim NAME=VALUE), or export the model with it unrolled",
     ),
     "Scan": ("is a loop", "export the model with its loop unrolled, or with LSTM or GRU nodes"),
-    "SequenceMap": (_CONTAINER, _HOST),
-    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), (_UNSIZED, _CUT)),
+    f"SequenceMap {_SEQUENCES} Optional OptionalGetElement OptionalHasElement": (
+        "works on sequences or optional values",
+        _HOST,
+    ),
+    "NonMaxSuppression NonZero Unique": ("the size of its result depends on the data", _CUT),
     "MaxUnpool": ("writes pixels at computed positions", "replace it by Resize or ConvTranspose"),
-    **dict.fromkeys(("RoiAlign", "MaxRoiPool", "DeformConv", "GridSample", "AffineGrid"), (_SAMPLED, _CUT)),
-    **dict.fromkeys(
-        (
-            "RandomNormal",
-            "RandomNormalLike",
-            "RandomUniform",
-            "RandomUniformLike",
-            "Bernoulli",
-            "Multinomial",
-        ),
-        (_RANDOM, "give the random numbers as an input"),
+    "RoiAlign MaxRoiPool DeformConv GridSample AffineGrid": ("reads pixels at computed positions", _CUT),
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial": (
+        "draws random numbers",
+        "give the random numbers as an input",
     ),
-    **dict.fromkeys(
-        ("Adagrad", "Adam", "Gradient", "Momentum"),
-        (_TRAINING, _EXPORT),
+    "Adagrad Adam Gradient Momentum": ("is for training", "export the model for inference"),
+    "LabelEncoder RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer": (
+        "works on strings",
+        _HOST,
     ),
-    **dict.fromkeys(
-        (
-            "LabelEncoder",
-            "RegexFullMatch",
-            "StringConcat",
-            "StringNormalizer",
-            "StringSplit",
-            "TfIdfVectorizer",
-        ),
-        (_STRINGS, _HOST),
-    ),
-    **dict.fromkeys(
-        (*sorted(named(Kind.SEQUENCE)), "Optional", "OptionalGetElement", "OptionalHasElement"),
-        (_CONTAINER, _HOST),
-    ),
-    **dict.fromkeys(("DFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
-    **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
-    **dict.fromkeys(
-        ("ConvInteger", "MatMulInteger"),
-        ("multiplies by integer weights that are no constants", "convert the float model"),
+    "DFT MelWeightMatrix": ("is a spectral transform", _HOST),
+    "ImageDecoder": ("decodes image files", _HOST),
+    "ConvInteger MatMulInteger": (
+        "multiplies by integer weights that are no constants",
+        "convert the float model",
     ),
     "BitCast": ("reads bits as another type", _HOST),
 }
+REFUSED: Mapping[str, tuple[str, str]] = {op: why for ops, why in _REFUSED.items() for op in ops.split()}
 """By operator: the reason, and the remedy."""
 
-FOLDED = frozenset(("Constant", "ConstantOfShape", "EyeLike", "Range", "Shape", "Size"))
+FOLDED = named(Kind.SIZE | Kind.CONSTANT)
 """Folded where their inputs are constant or have static shapes: there is no layer for them."""
 
 

@@ -12,16 +12,17 @@ from dataclasses import replace
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import plain_name
-from fadiff.converter.ir.operators import MOVE, Kind, is_a, is_square, keeps_scale, named
+from fadiff.converter.ir.kinds import MOVE, STRIDED, Kind, named
+from fadiff.converter.ir.operators import is_a, is_square, keeps_scale
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.names import did_you_mean
 from fadiff.converter.plan.inputs import input_chains
 from fadiff.converter.plan.plan import Step
 
-ARITHMETIC = named(Kind.ARITHMETIC) | {"BatchNormalization", "Max", "Min", "PRelu"}
+ARITHMETIC = (named(Kind.BINARY) & named(Kind.EXACT)) | {"BatchNormalization"}
 """Nodes of several values that may be named."""
-MOVES = named(MOVE | Kind.STRIDED | Kind.JOIN) | {"Gather", "MaxPool", "Resize"}
+MOVES = named(MOVE | STRIDED | Kind.JOIN) | {"Gather", "MaxPool", "Resize"}
 """They give elements that they read (a Resize: to the nearest; a Gather: at constant places)."""
 
 

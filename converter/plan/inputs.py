@@ -21,7 +21,8 @@ import numpy as np
 import onnx
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import MOVE, WEIGHTED, Kind, is_a, norm_affine
+from fadiff.converter.ir.kinds import ARITHMETIC, MOVE, WEIGHTED, Kind
+from fadiff.converter.ir.operators import is_a, norm_affine
 from fadiff.converter.ir.program import Node, Program, program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.read.inputs import Spans
@@ -99,7 +100,7 @@ def output_chains(program: Program, but: Collection[str] = ()) -> Iterator[tuple
                 break
             nodes.insert(0, node)
             source = before
-        if nodes and nodes[0].op in ("Add", "Sub") and is_a(program.producer[source], WEIGHTED):
+        if nodes and is_a(nodes[0], Kind.ADDITIVE) and is_a(program.producer[source], WEIGHTED):
             del nodes[0]
         known = _combined(program, nodes)
         if nodes and known is not None and known.is_meaning:
@@ -141,7 +142,7 @@ def as_affine(program: Program, node: Node) -> Affine | None:
         known = norm_affine(program, node) if len([v for v in node.outputs if v]) == 1 else None
         return None if known is None else Affine(*known, 1)
     constants = [program.constants[v] for v in node.inputs if v in program.constants]
-    if not is_a(node, Kind.ARITHMETIC) or len(constants) != 1 or len(node.inputs) != 2:
+    if not is_a(node, ARITHMETIC) or len(constants) != 1 or len(node.inputs) != 2:
         return None
     if node.op in ("Sub", "Div") and node.inputs[0] in program.constants:
         return None
@@ -227,7 +228,7 @@ def _is_function(program: Program, node: Node) -> bool:
         return program.is_float(node.outputs[0])
     value = next(program.activations(node))
     shape = program.shapes.get(value)
-    if not is_a(node, Kind.ARITHMETIC) or shape is None or program.shapes.get(node.outputs[0]) != shape:
+    if not is_a(node, ARITHMETIC) or shape is None or program.shapes.get(node.outputs[0]) != shape:
         return False
     return vector_of(_constant(program, node), len(shape)) is not None
 

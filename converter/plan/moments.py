@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fadiff.converter.ir.operators import Kind, is_a, reduction_axes
+from fadiff.converter.ir.kinds import ARITHMETIC, Kind
+from fadiff.converter.ir.operators import is_a, reduction_axes
 from fadiff.converter.ir.program import Node, Program
 
 Monomial = tuple[int, int, int, int]
@@ -73,22 +74,20 @@ class Moments:
         terms = {monomial: c for monomial, c in terms.items() if np.any(c)}
         shape = self._program.shapes[node.outputs[0]]
         known = [self._values[v] for v in node.inputs if v in self._values]
-        if node.op.startswith("Reduce") or is_a(node, Kind.RESHAPE):
-            aligned = self._is_aligned(shape)
-        else:
-            aligned = known[0].aligned
+        moved = is_a(node, Kind.REDUCE | Kind.RESHAPE)
+        aligned = self._is_aligned(shape) if moved else known[0].aligned
         self._values[node.outputs[0]] = _Value(terms, shape, aligned)
         return True
 
     def _compute(self, node: Node) -> Terms | None:
         first = self._values.get(node.inputs[0])
-        if is_a(node, Kind.ARITHMETIC):
+        if is_a(node, ARITHMETIC):
             return self._binary(node)
         if node.op in ("Max", "Clip", "Relu"):
             return self._bounded(node)
         if first is None:
             return None
-        if node.op in ("ReduceMean", "ReduceSum"):
+        if is_a(node, Kind.SUM):
             return self._reduced(node, first)
         if is_a(node, Kind.RESHAPE):
             return first.terms if self._keeps_rows(first) else None
@@ -115,7 +114,7 @@ class Moments:
             return None
         if node.op == "Add" and (guarded := self._guarded(a.terms, b.terms)) is not None:
             return guarded
-        if node.op in ("Add", "Sub"):
+        if is_a(node, Kind.ADDITIVE):
             return _sum(a.terms, b.terms if node.op == "Add" else _scaled(b.terms, -1))
         if node.op == "Div":
             inverse = _inverse(b.terms)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.moments import M1_SQUARED, M2, ONE, Moments
 
@@ -66,7 +68,7 @@ def _sources(program: Program, position: Mapping[str, int], root: Node) -> list[
     reduces = False
     while pending and len(seen) <= _FARTHEST:
         node = pending.pop(0)
-        reduces = reduces or node.op in ("ReduceMean", "ReduceSum")
+        reduces = reduces or is_a(node, Kind.SUM)
         for value in program.activations(node):
             producer = program.producer.get(value)
             if program.shapes.get(value) and value not in found:

@@ -22,7 +22,8 @@ from typing import Literal
 import numpy as np
 
 from fadiff.converter.ir.graph import Activation, ElementType
-from fadiff.converter.ir.operators import WEIGHTED, channel_axis, is_a, is_tabulated
+from fadiff.converter.ir.kinds import WEIGHTED
+from fadiff.converter.ir.operators import channel_axis, is_a, is_tabulated
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import input_chains, output_chains
 from fadiff.converter.plan.norms import Norm, find_norms
@@ -247,7 +248,7 @@ class _Planner:
         if len(constants) != 1:
             return False
         rank = len(self.program.shapes[product.outputs[0]])
-        channel = channel_axis(self.program, product.outputs[0], product.op)
+        channel = channel_axis(self.program, product.outputs[0], product)
         channels = self.program.shapes[product.outputs[0]][channel]
         shape = (1,) * (rank - constants[0].ndim) + constants[0].shape
         others = [size for axis, size in enumerate(shape) if axis != channel]

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.operators import WEIGHTED, channel_axis, is_a
+from fadiff.converter.ir.kinds import WEIGHTED
+from fadiff.converter.ir.operators import channel_axis, is_a
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
@@ -64,7 +65,7 @@ def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
         sums = (step.nodes[1] if step.bias else step.head).outputs[0]
         weights = [name for name in step.head.inputs[:2] if name in program.constants]
         bias = program.constant(step.bias or step.head.input(2))
-        axis = channel_axis(program, sums, step.head.op)
+        axis = channel_axis(program, sums, step.head)
         if len(weights) == 1 and bias is not None and bias.size == program.shapes[sums][axis]:
             found.append(Product(step, sums, axis, weights[0]))
     return found

@@ -15,7 +15,8 @@ import onnx
 
 from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import ELEMENTWISE, WEIGHTED, are_owned, is_a, output_axis, outputs_first
+from fadiff.converter.ir.kinds import ELEMENTWISE, WEIGHTED, Kind
+from fadiff.converter.ir.operators import are_owned, is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
@@ -155,7 +156,7 @@ def _reach_of(program: Program, product: Node) -> _Reach | None:
 
 def _is_dense(program: Program, node: Node) -> bool:
     """A product of vectors with constant weights, the output channels of which are the last axis."""
-    weight = program.constant(node.input(1)) if node.op in ("Gemm", "MatMul") and not node.domain else None
+    weight = program.constant(node.input(1)) if is_a(node, Kind.MATRIX) else None
     return weight is not None and weight.ndim == 2 and weight.dtype == np.float32
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fadiff.converter.ir.operators import WEIGHTED, is_a, macs_of
+from fadiff.converter.ir.kinds import WEIGHTED
+from fadiff.converter.ir.operators import is_a, macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.ir.stored import StoredWeights

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 
 from fadiff.converter.decompose.tables import alone
-from fadiff.converter.ir.operators import WEIGHTED, is_a
+from fadiff.converter.ir.kinds import WEIGHTED, Kind
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.quantise.ranges import activations
@@ -77,7 +78,7 @@ def doubts(
 def without_tables(program: Program) -> Iterator[str]:
     """Integer inputs whose sine or cosine is left to int8, because no data says how far they reach."""
     for name in program.inputs:
-        if program.is_integer(name) and any(node.op in ("Sin", "Cos") for node in alone(program, name)):
+        if program.is_integer(name) and any(is_a(node, Kind.ANGLE) for node in alone(program, name)):
             yield (
                 f"the model takes sines or cosines of {name}, which int8 angles cannot give: data "
                 "for calibration that reaches its largest number makes a table of them"
@@ -102,7 +103,7 @@ def _outside(name: str, found: float, span: tuple[float, float]) -> str:
 def _is_angle(program: Program, name: str, array: np.ndarray) -> bool:
     """Whether positions or time steps go through a Sin or Cos of their own."""
     whole = array.min(initial=0) >= 0 and array.max(initial=0) > _APART and np.all(array == np.rint(array))
-    return bool(whole) and any(node.op in ("Sin", "Cos") for node in alone(program, name))
+    return bool(whole) and any(is_a(node, Kind.ANGLE) for node in alone(program, name))
 
 
 def _are_pixels(array: np.ndarray) -> bool:

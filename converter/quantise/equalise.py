@@ -23,14 +23,8 @@ import onnx
 import onnx_ir
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import (
-    Kind,
-    are_owned,
-    channel_axis,
-    is_a,
-    keeps_apart,
-    outputs_first,
-)
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import are_owned, channel_axis, is_a, keeps_apart, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.plan import clip_bounds
 from fadiff.converter.quantise.factors import inputs_apart, largest_of_inputs, largest_of_outputs
@@ -157,7 +151,7 @@ def _pair(program: Program, first: Node) -> Pair | None:
     if not are_owned(program, first):
         return None
     value, bias = first.outputs[0], first.input(2)
-    axis = channel_axis(program, value, first.op)
+    axis = channel_axis(program, value, first)
     channels = program.shapes[value][axis]
     if first.op == "MatMul" and (added := _added(program, value, channels)) is not None:
         value, bias = added
@@ -173,7 +167,7 @@ def _pair(program: Program, first: Node) -> Pair | None:
         if reader is None or reader.domain or reader.inputs[0] != value:
             return None
         if is_a(reader, Kind.PRODUCT):
-            fits = are_owned(program, reader, bias=False) and channel_axis(program, value, reader.op) == axis
+            fits = are_owned(program, reader, bias=False) and channel_axis(program, value, reader) == axis
             fits = fits and program.shapes[value][axis] == channels
             ones = np.ones(channels, np.float32)
             return Pair(first, reader, clip, tuple(values), bias, ones) if fits else None

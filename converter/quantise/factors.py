@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import Kind, is_a, magnitudes, output_axis, outputs_first
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a, magnitudes, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 
 
@@ -58,7 +59,7 @@ def multiply_outputs(
         _multiply(edit, product, 2, factors)
     for node in chain[:-1]:
         for place, name in enumerate(node.inputs):
-            if node.op in ("Add", "Sub") and name in program.constants:
+            if is_a(node, Kind.ADDITIVE) and name in program.constants:
                 _multiply(edit, node, place, factors.reshape(-1, *(1 for _ in range(rank - 1 - axis))))
 
 

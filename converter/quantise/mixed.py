@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.operators import WEIGHTED, is_a
+from fadiff.converter.ir.kinds import WEIGHTED
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.recurrence import LOST_BY_STATES
 from fadiff.converter.plan.floats import (
     can_be_float,

@@ -19,7 +19,8 @@ import onnx
 
 from fadiff.converter.decompose.unused import chain_of, picks_of
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import Kind, channel_axis, is_a
+from fadiff.converter.ir.kinds import ARITHMETIC, Kind
+from fadiff.converter.ir.operators import channel_axis, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import is_move, output_chains
@@ -34,7 +35,7 @@ from fadiff.converter.quantise.factors import (
 from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples
 
-_LINEAR = Kind.ARITHMETIC | Kind.HOMOGENEOUS
+_LINEAR = ARITHMETIC | Kind.HOMOGENEOUS
 """What may stand between product and parts: s f(x) = f(s x), where what is added is multiplied, too."""
 _WORTH_MEANINGS = 8
 """Times smaller than the largest: columns of an output get scales of their own, which callers must know."""
@@ -167,7 +168,7 @@ def _is_joined_for_products(program: Program, node: Node) -> bool:
         and all(
             multiplies(program, reader, value)
             and reader.attributes.get("group", 1) == 1
-            and axis == channel_axis(program, value, reader.op)
+            and axis == channel_axis(program, value, reader)
             for reader in readers
         )
     )

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-from fadiff.converter.ir.operators import REARRANGE, Kind, is_a, keeps_scale, output_axis
+from fadiff.converter.ir.kinds import REARRANGE, Kind
+from fadiff.converter.ir.operators import is_a, keeps_scale, output_axis
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed, Scale
 from fadiff.converter.plan.plan import Step, clip_bounds

@@ -16,7 +16,8 @@ import onnx
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import INT8_MAX
-from fadiff.converter.ir.operators import Kind, extremes_taken, is_a, keeps_scale, padding
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import extremes_taken, is_a, keeps_scale, padding
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import BLANK, Step

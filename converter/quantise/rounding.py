@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX
-from fadiff.converter.ir.operators import window_of
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a, window_of
 from fadiff.converter.ir.program import Node
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation, Quantised
@@ -140,7 +141,7 @@ def can_round(node: Node, weight: np.ndarray) -> bool:
     """Whether a product is one of those whose inputs can be lined up with their weights."""
     if node.op == "Conv":
         return weight.ndim in (3, 4)
-    return node.op in ("Gemm", "MatMul") and weight.ndim == 2 and not node.attributes.get("transA", 0)
+    return is_a(node, Kind.MATRIX) and weight.ndim == 2 and not node.attributes.get("transA", 0)
 
 
 def with_feedback(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ from operator import itemgetter
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-from fadiff.converter.ir.operators import REARRANGE, Kind, is_a, keeps_scale, linear_factor
+from fadiff.converter.ir.kinds import REARRANGE, Kind
+from fadiff.converter.ir.operators import is_a, keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
 from fadiff.converter.plan.plan import Step

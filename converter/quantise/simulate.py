@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnxruntime import InferenceSession
 
-from fadiff.converter.ir.operators import Kind, is_a, keeps_scale
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a, keeps_scale
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State, chained
 from fadiff.converter.ir.stored import StoredWeights

@@ -19,7 +19,8 @@ from onnx import numpy_helper
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.operators import WEIGHTED, Kind, is_a, output_axis, outputs_first
+from fadiff.converter.ir.kinds import WEIGHTED, Kind
+from fadiff.converter.ir.operators import is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.ir.stored import release, spooled

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fadiff.converter.ir.operators import Kind, is_a, linear_factor, window_of
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a, linear_factor, window_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import Step

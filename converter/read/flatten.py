@@ -16,7 +16,7 @@ import onnx_ir
 from onnx_ir import Value
 
 from fadiff.converter.ir.edit import Editor, content_of
-from fadiff.converter.ir.operators import Kind, named
+from fadiff.converter.ir.kinds import ARITHMETIC, Kind, named
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.read.fold import constant_sizes, fold_constants
 from fadiff.converter.read.opsets import opset_of
@@ -165,13 +165,14 @@ def _listed(node: onnx_ir.Node, name: str, count: int) -> Sequence[int]:
 def _goes_on(body: onnx_ir.Graph) -> bool:
     """Whether a loop body never ends the loop: it returns true, or the condition it was given."""
     value: Value | None = body.outputs[0]
-    while value is not None and (node := value.producer()) and node.op_type in ("Identity", "Cast"):
+    while value is not None and (node := value.producer()) and node.op_type in _SAME:
         value = node.inputs[0]
     content = content_of(value)
     return value is body.inputs[1] or (content is not None and bool(content.all()))
 
 
-_COUNTING = named(Kind.ARITHMETIC)
+_SAME = named(Kind.SAME | Kind.CONVERT)
+_COUNTING = named(ARITHMETIC)
 _OPS = named(Kind.SEQUENCE) | {"Identity"} | _COUNTING
 """But for SequenceMap, which is a loop; arithmetic of lengths and positions."""
 _SPLITS_BY_INPUT = 13

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.program import Program
 
 _LARGEST_FOLD = 2**20
@@ -38,7 +39,7 @@ def fold_sizes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) ->
         shapes: static shapes by value name.
     """
     if constant_sizes(model, shapes, but={value.name for value in model.graph.output}):
-        fold_constants(model, keep=("QuantizeLinear", "DequantizeLinear"), largest=_LARGEST_SIZES)
+        fold_constants(model, keep=named(Kind.QUANTISATION), largest=_LARGEST_SIZES)
 
 
 def constant_sizes(

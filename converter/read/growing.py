@@ -19,6 +19,7 @@ from onnx_ir import Value
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
 from fadiff.converter.ir.program import static_shapes
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.read.dimensions import dimension_names, graph_inputs, pin_known
@@ -31,7 +32,7 @@ POSITION = "cache_position"
 """The input that says where new rows are written: [new rows], int64."""
 _SEEN = 3
 """Rows of the past in the comparison with the file."""
-_SAME_NUMBER = frozenset(("Cast", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"))
+_SAME_NUMBER = named(KEEPS_SCALE | Kind.CONVERT)
 """What a length goes through between a Shape and where it counts."""
 
 _ROUNDS = 4

@@ -17,7 +17,8 @@ import onnx
 from onnx import NodeProto
 
 from fadiff.converter.ir.edit import Editor
-from fadiff.converter.ir.operators import Kind, is_a, named, pads_of
+from fadiff.converter.ir.kinds import Kind, named
+from fadiff.converter.ir.operators import is_a, pads_of
 from fadiff.converter.ir.program import Node, program_of
 
 _POOLS = named(Kind.POOL)

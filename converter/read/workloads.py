@@ -16,10 +16,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from fadiff.converter.ir.kinds import WEIGHTED, Kind, named
 from fadiff.converter.read.external_data import is_lost
 
-_WEIGHTS = {"Conv": (1, 2), "ConvTranspose": (1, 2)}
-"""Inputs of products that are weights and biases, from wherever (a Gemm may have two activations)."""
+_WEIGHTED = named(WEIGHTED) & named(Kind.IMAGE)
+"""Products whose further inputs are weights and biases, from wherever (a Gemm may have two activations)."""
 _FLOAT_ONLY = frozenset(
     ("AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "Gemm", "Relu", "Softmax")
 )
@@ -75,7 +76,7 @@ def _as_inputs(graph: onnx.GraphProto, given: Collection[str]) -> Iterator[str]:
     places: dict[str, set[bool]] = {}
     for node in graph.node:
         for i, name in enumerate(node.input):
-            places.setdefault(name, set()).add(i in _WEIGHTS.get(node.op_type, ()))
+            places.setdefault(name, set()).add(i in (1, 2) and node.op_type in _WEIGHTED)
     for value in list(graph.input):
         tensor_type = value.type.tensor_type
         sizes = [dim.dim_value for dim in tensor_type.shape.dim]

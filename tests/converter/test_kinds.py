@@ -11,7 +11,8 @@ import pytest
 from fadiff.converter import convert
 from fadiff.converter.cuts import cut_points
 from fadiff.converter.ir.host import FloatFormula
-from fadiff.converter.ir.operators import ELEMENTWISE, KEEPS_SCALE, MOVE, WEIGHTED, Kind, keeps_apart, named
+from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, MOVE, WEIGHTED, Kind, named
+from fadiff.converter.ir.operators import keeps_apart
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.inputs import suggested_spans
 from fadiff.converter.read.cut import Cut
