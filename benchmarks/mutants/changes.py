@@ -1,0 +1,101 @@
+"""Small wrong changes of source: one comparison, sum, product, condition or small number each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SWAPPED: dict[type[ast.AST], Any] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+}  # fmt: skip
+_MOST = 16
+"""Larger numbers are limits that no small test reaches."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed source file."""
+
+    path: Path
+    function: str
+    """Qualified name of what it stands in; "" for the module itself."""
+    lines: range
+    """Those of the innermost statement, or of the head of a compound one."""
+    line: int
+    before: str
+    after: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.before}  ->  {self.after}"
+
+
+def places(source: str) -> list[int]:
+    """What can be changed: positions in `ast.walk`."""
+    return [place for place, node in enumerate(ast.walk(ast.parse(source))) if _is_changeable(node)]
+
+
+def mutant(path: Path, source: str, place: int) -> Mutant:
+    """The file with the node at a place changed."""
+    tree = ast.parse(source)
+    node = next(other for i, other in enumerate(ast.walk(tree)) if i == place)
+    assert isinstance(node, ast.expr)
+    function, lines = next(
+        (function, lines) for inner, function, lines in _statements(tree) if any(n is node for n in inner)
+    )
+    before = ast.unparse(node)
+    _change(node)
+    return Mutant(path, function, lines, node.lineno, before, ast.unparse(node), ast.unparse(tree))
+
+
+def _is_changeable(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return type(node.ops[0]) in _SWAPPED
+    if isinstance(node, (ast.BinOp, ast.BoolOp)):
+        return type(node.op) in _SWAPPED
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int and abs(node.value) <= _MOST
+    return isinstance(node, ast.IfExp)
+
+
+def _change(node: ast.expr) -> None:
+    if isinstance(node, ast.Compare):
+        node.ops[0] = _SWAPPED[type(node.ops[0])]()
+    elif isinstance(node, (ast.BinOp, ast.BoolOp)):
+        node.op = _SWAPPED[type(node.op)]()
+    elif isinstance(node, ast.IfExp):
+        node.body, node.orelse = node.orelse, node.body
+    elif isinstance(node, ast.Constant):
+        node.value += 1  # type: ignore[operator]
+
+
+def _statements(tree: ast.AST, within: str = "") -> Iterator[tuple[list[ast.AST], str, range]]:
+    """Each statement: its nodes without those of statements in it, the function around it, its lines."""
+    for child in ast.iter_child_nodes(tree):
+        if not isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            continue
+        own = list(_own(child))
+        is_compound = any(
+            isinstance(inner, (ast.stmt, ast.match_case)) for inner in ast.iter_child_nodes(child)
+        )
+        ends = [node.end_lineno or 0 for node in own if isinstance(node, ast.expr)]
+        first = child.pattern.lineno if isinstance(child, ast.match_case) else child.lineno
+        last = max(ends, default=first) if is_compound else child.end_lineno or first
+        yield own, within, range(first, last + 1)
+        name = within
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            name = f"{within}.{child.name}" if within else child.name
+        yield from _statements(child, name)
+
+
+def _own(statement: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(statement):
+        if not isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child
+            yield from _own(child)
