@@ -7,7 +7,8 @@ Prints a line per mutant, and for every room how many were killed, survived, or 
 reader found to change nothing that can be seen, with why, in `equivalent.yaml`.  They run like all others.
 The share is of those that are not equivalent; exits 1 where one is below --least.
 
-Verdicts are kept in --log: what is there already is not run again, so a run that was stopped goes on.
+Verdicts are kept in --log: what is there already is not run again, so a run that was stopped goes on.  With
+--again those that survived run again, after tests were added.
 
 python -m benchmarks mutants converter/quantise converter/lower --count 32
 python -m benchmarks mutants converter/lower/images.py --tests tests/converter/test_operators.py --seed 3
@@ -88,6 +89,7 @@ def _tried(checkout: Path, mutant: Mutant, reach: Reach) -> tuple[str, str, int]
     if not tests:
         return "unreached", "", 0
     (checkout / "tests.txt").write_text("\n".join(test.test for test in tests))
+    source = (checkout / mutant.path).read_text()
     (checkout / mutant.path).write_text(mutant.source)
     run = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "@tests.txt"]
     limit = int(_STARTING + _SLOWER * sum(test.seconds for test in tests))
@@ -99,7 +101,7 @@ def _tried(checkout: Path, mutant: Mutant, reach: Reach) -> tuple[str, str, int]
         text=True,
         check=False,
     )
-    shutil.copyfile(_ROOT / mutant.path, checkout / mutant.path)
+    (checkout / mutant.path).write_text(source)
     if done.returncode == -signal.SIGXCPU:
         return "timeout", "", len(tests)
     failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
@@ -119,39 +121,35 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--least", type=float, default=0.85, help="share that must be killed (default: 0.85)")
     parser.add_argument(
-        "--log", type=Path, default=_KEPT / "log.jsonl", help="verdicts, a JSON object a line"
+        "--log", type=Path, help=f"verdicts, a JSON object a line (default: {_KEPT}/log.jsonl)"
     )
+    parser.add_argument("--again", action="store_true", help="run those again that survived")
     options = parser.parse_args(arguments)
-    os.chdir(_ROOT)
-    drawn = {room: chosen(room, options.count, options.seed) for room in options.rooms}
-    options.log.parent.mkdir(parents=True, exist_ok=True)
-    known = (
-        [json.loads(line) for line in options.log.read_text().splitlines()] if options.log.is_file() else []
-    )
+    kept = _ROOT / _KEPT
+    kept.mkdir(parents=True, exist_ok=True)
+    log = options.log.resolve() if options.log else kept / "log.jsonl"
+    known = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
     verdicts = {(row["seed"], row["place"], row["before"], row["after"]): Verdict(**row) for row in known}
-    test_files = [
-        f
-        for given in options.tests
-        for f in (sorted(given.rglob("test_*.py")) if given.is_dir() else [given])
-    ]
-    _KEPT.mkdir(parents=True, exist_ok=True)
-    reach = Reach(_ROOT, _KEPT, test_files)
     is_enough = True
     with tempfile.TemporaryDirectory() as folder:
-        checkout = Path(folder) / "checkout"
+        checkout = Path(folder) / "checkout"  # (what is edited meanwhile stays out of it)
         shutil.copytree(_ROOT, checkout, symlinks=True, ignore=_LEFT_OUT)
+        os.chdir(checkout)
+        drawn = {room: chosen(room, options.count, options.seed) for room in options.rooms}
+        given = [(sorted(some.rglob("test_*.py")) if some.is_dir() else [some]) for some in options.tests]
+        reach = Reach(checkout, kept, [file for some in given for file in some])
         for room, (mutants, possible) in drawn.items():
             found = Counter[str]()
             for one in mutants:
                 name = f"{one.path}:{one.line}", one.before, one.after
                 verdict = verdicts.get((options.seed, *name))
-                if verdict is None:
+                if verdict is None or (options.again and not verdict.by and verdict.verdict != "timeout"):
                     begun = time.monotonic()
                     what, by, count = _tried(checkout, one, reach)
                     seconds = round(time.monotonic() - begun, 1)
                     verdict = Verdict(str(room), options.seed, *name, what, by, count, seconds)
-                    with options.log.open("a") as log:
-                        log.write(json.dumps(asdict(verdict)) + "\n")
+                    with log.open("a") as file:
+                        file.write(json.dumps(asdict(verdict)) + "\n")
                 found[_counted(one, verdict)] += 1
             killed, alive = found["killed"], found["survived"]
             share = killed / max(1, killed + alive)

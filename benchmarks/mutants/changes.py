@@ -85,8 +85,11 @@ def _statements(tree: ast.AST, within: str = "") -> Iterator[tuple[list[ast.AST]
             isinstance(inner, (ast.stmt, ast.match_case)) for inner in ast.iter_child_nodes(child)
         )
         ends = [node.end_lineno or 0 for node in own if isinstance(node, ast.expr)]
-        first = child.pattern.lineno if isinstance(child, ast.match_case) else child.lineno
-        last = max(ends, default=first) if is_compound else child.end_lineno or first
+        if isinstance(child, ast.match_case):
+            first = last = child.pattern.lineno
+        else:
+            first, last = child.lineno, child.end_lineno or child.lineno
+        last = max(ends, default=first) if is_compound else last
         yield own, within, range(first, last + 1)
         name = within
         if isinstance(child, (ast.FunctionDef, ast.ClassDef)):

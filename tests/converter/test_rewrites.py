@@ -154,25 +154,59 @@ def _written(path: Path, text: str, constants: dict[str, np.ndarray]) -> Path:
     return path
 
 
+_PARTS = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[1,16] x) => (float[1,4] a, float[1,8] b) {
+        h = MatMul (x, w)
+        a, b = Split <axis = 1> (h, sizes)
+    }"""
+_BLOCKS = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[1,16] x) => (float[1,32] y) {
+        y = MatMul (x, w)
+    }"""
+
+
+def _models(folder: Path) -> dict[str, Path]:
+    """What the rewrites are shown on."""
+    integers = np.random.default_rng(1).integers(-127, 128, (4, 3, 1, 1), dtype=np.int8)
+    small_part = np.repeat(np.float32([0.01, 1]), [4, 8])
+    loud_columns = np.repeat(np.float32([1, 20]), [28, 4])
+    return {
+        "plain": _written(folder / "plain.onnx", _EVERYTHING, _constants_of_everything()),
+        "quantised": _written(
+            folder / "quantised.onnx", _QUANTISED, {"w1q": integers, "w2": weights(2, 4, 4, 3, 3)}
+        ),
+        "parts": _written(
+            folder / "parts.onnx", _PARTS, {"w": weights(1, 16, 12) * small_part, "sizes": np.array([4, 8])}
+        ),
+        "blocks": _written(folder / "blocks.onnx", _BLOCKS, {"w": weights(1, 16, 32) * loud_columns}),
+    }
+
+
+SHOWN = [
+    *((name, "plain") for name in NAMES if name not in (BORDER_ZEROS, CHANNEL_SCALES)),
+    *((name, "quantised") for name in (BORDER_ZEROS, CHANNEL_SCALES, SHIFT_ZEROS)),
+    (EQUALISE_CHANNELS, "parts"),
+    (CHANNEL_SCALES, "blocks"),
+]
+"""Every rewrite, and a model for each place where it does something."""
+
+
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Conversion]]:
-    """A model for every rewrite, and what becomes of it with all of them."""
-    folder = tmp_path_factory.mktemp("everything")
-    plain = _written(folder / "plain.onnx", _EVERYTHING, _constants_of_everything())
-    integers = np.random.default_rng(1).integers(-127, 128, (4, 3, 1, 1), dtype=np.int8)
-    quantised = _written(
-        folder / "quantised.onnx", _QUANTISED, {"w1q": integers, "w2": weights(2, 4, 4, 3, 3)}
-    )
-    found = {path: (path, _converted(path)) for path in (plain, quantised)}
-    return {name: found[quantised if name in (BORDER_ZEROS, CHANNEL_SCALES) else plain] for name in NAMES}
+    """The models, and what becomes of them with all rewrites."""
+    paths = _models(tmp_path_factory.mktemp("everything"))
+    return {name: (path, _converted(path)) for name, path in paths.items()}
 
 
 def _converted(path: Path, *without: str) -> Conversion:
-    samples = np.random.default_rng(0).standard_normal((9, 1, 3, 6, 6)).astype(np.float32)
+    shape = [dim.dim_value for dim in onnx.load(path).graph.input[0].type.tensor_type.shape.dim]
+    samples = np.random.default_rng(0).standard_normal((9, *shape)).astype(np.float32)
     return convert(path, calibration=[{"x": x} for x in samples], without=without)
 
 
-def _is_seen(name: str, every: Conversion, fewer: Conversion) -> bool:
+def _is_seen(name: str, model: str, every: Conversion, fewer: Conversion) -> bool:
     """Whether a rewrite did what it is for in the one conversion, and did not in the other."""
     notes = {
         CHOOSE_RANGES: "least squares",
@@ -181,31 +215,34 @@ def _is_seen(name: str, every: Conversion, fewer: Conversion) -> bool:
         SHIFT_ZEROS: "zero points",
         EQUALISE_CHANNELS: f"{EQUALISE_CHANNELS}: ",
     }
-    if name not in notes:
+    if name not in notes or model == "quantised":
         return every.graph.layers != fewer.graph.layers
     done, left = (any(notes[name] in line for line in found.rewrites) for found in (every, fewer))
     return done and not left
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_rewrite_can_be_left_out(name: str, everything: dict[str, tuple[Path, Conversion]]) -> None:
+@pytest.mark.parametrize(("name", "model"), SHOWN)
+def test_every_rewrite_can_be_left_out(
+    name: str, model: str, everything: dict[str, tuple[Path, Conversion]]
+) -> None:
     """It changes the layers, or what calibration tries; int8 still computes the model, without two it does so
     coarsely."""
-    path, every = everything[name]
+    path, every = everything[model]
     fewer = _converted(path, name)
-    assert len(fewer.graph.layers) >= len(every.graph.layers) or name == BORDER_ZEROS
+    assert len(fewer.graph.layers) >= len(every.graph.layers) or model != "plain"
     assert compare(fewer, np.random.default_rng(0)).sqnr_db > (
         5 if name in (EQUALISE_CHANNELS, FOLD_NORMS) else 20
     )
-    assert _is_seen(name, every, fewer)
+    assert _is_seen(name, model, every, fewer)
 
 
 def test_a_switch_that_does_nothing_is_seen(everything: dict[str, tuple[Path, Conversion]]) -> None:
     """Conversions are the same each time: what the test above sees is what was left out."""
-    again = {path: _converted(path) for path, _ in everything.values()}
-    for name, (path, every) in everything.items():
-        assert every.graph.layers == again[path].graph.layers
-        assert not _is_seen(name, every, again[path])
+    again = {model: _converted(path) for model, (path, _) in everything.items()}
+    for name, model in SHOWN:
+        _, every = everything[model]
+        assert every.graph.layers == again[model].graph.layers
+        assert not _is_seen(name, model, every, again[model])
 
 
 def _dense_block() -> onnx.ModelProto:
