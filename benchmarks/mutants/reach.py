@@ -1,7 +1,7 @@
 """Which tests run which lines of the packages, by coverage; kept per test file until that file changes.
 
 What a fixture runs counts for every test that asks for it.  Sources may have changed since: lines are found
-again by their text.  Run as a module it records: FOLDER TEST-FILE ...
+again by their text.
 """
 
 from __future__ import annotations
@@ -11,19 +11,14 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import coverage
-import pytest
-
 from benchmarks.mutants.changes import Mutant
 
-PACKAGES = ("converter", "costmodel", "optimizer", "emitters", "emulator", "fadiff")
 _BATCH = 16
 """Test files that are recorded together: a run that is stopped loses no more."""
 
@@ -90,109 +85,28 @@ def _recorded(root: Path, folder: Path, files: Sequence[Path]) -> list[Any]:
     old = [file for file in files if not _is_current(kept[file], file)]
     for batch in (old[i : i + _BATCH] for i in range(0, len(old), _BATCH)):
         print(f"recording what {', '.join(map(str, batch))} run", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "benchmarks.mutants.reach", str(folder), *map(str, batch)]
+        command = [sys.executable, "-m", "benchmarks.mutants.record", str(folder), *map(str, batch)]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"tests fail without any mutant:\n{done.stdout}{done.stderr}")
         recorded = json.loads((folder / "recorded.json").read_text())
         for file in batch:
             tests = [test for test in recorded["tests"] if test["id"].split("::")[0] == file.as_posix()]
-            known = {"digest": _digest(file.read_text()), "sources": recorded["sources"], "tests": tests}
+            known = {"digest": digest_of(file.read_text()), "sources": recorded["sources"], "tests": tests}
             kept[file].write_text(json.dumps(known))
     return [json.loads(kept[file].read_text()) for file in files]
 
 
 def _is_current(kept: Path, file: Path) -> bool:
-    return kept.is_file() and json.loads(kept.read_text())["digest"] == _digest(file.read_text())
+    return kept.is_file() and json.loads(kept.read_text())["digest"] == digest_of(file.read_text())
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Names a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _packed(lines: Iterable[int]) -> str:
-    return f"{sum(1 << line for line in set(lines)):x}"
 
 
 @cache
 def _unpacked(text: str) -> frozenset[int]:
     bits = f"{int(text or '0', 16):b}"[::-1]
     return frozenset(line for line, bit in enumerate(bits) if bit == "1")
-
-
-class _Recorder:
-    """A plugin of pytest: every test and every fixture is a context of coverage."""
-
-    def __init__(self, measured: coverage.Coverage) -> None:
-        self.measured = measured
-        self.tests: dict[str, dict[str, Any]] = {}
-        self._context = ""
-
-    def _switch(self, context: str) -> str:
-        before, self._context = self._context, context
-        self.measured.switch_context(context)
-        return before
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        fixtures = getattr(item, "_fixtureinfo", None)
-        asked = fixtures.name2fixturedefs.values() if fixtures else ()
-        names = [f"fixture {id(fixture)}" for several in asked for fixture in several]
-        self.tests[item.nodeid] = {"contexts": [item.nodeid, *names], "seconds": 0.0}
-        self._switch(item.nodeid)
-        result = yield
-        self._switch("")
-        return result
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
-        before = self._switch(f"fixture {id(fixturedef)}")
-        try:
-            return (yield)
-        finally:
-            self._switch(before)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.tests[report.nodeid]["seconds"] += report.duration
-
-
-def record(root: Path, folder: Path, files: Sequence[str]) -> int:
-    """Run test files, and write what each of their tests runs."""
-    measured = coverage.Coverage(
-        data_file=None, source=[str(root / package) for package in PACKAGES], config_file=False
-    )
-    recorder = _Recorder(measured)
-    measured.start()
-    code = pytest.main(["-q", "-p", "no:cacheprovider", *files], plugins=[recorder])
-    measured.stop()
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        return int(code)
-    data, sources = measured.get_data(), {}
-    lines: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    (folder / "sources").mkdir(exist_ok=True)
-    for measured_file in data.measured_files():
-        path, text = str(Path(measured_file).resolve().relative_to(root)), Path(measured_file).read_text()
-        sources[path] = _digest(text)
-        (folder / "sources" / sources[path]).write_text(text)
-        for line, contexts in data.contexts_by_lineno(measured_file).items():
-            for context in contexts:
-                lines[context][path].append(line)
-    tests = []
-    for name, test in recorder.tests.items():
-        union: dict[str, set[int]] = defaultdict(set)
-        for context in test["contexts"]:
-            for path, own in lines[context].items():
-                union[path] |= set(own)
-        tests.append(
-            {
-                "id": name,
-                "seconds": round(test["seconds"], 3),
-                "lines": {path: _packed(own) for path, own in union.items()},
-            }
-        )
-    (folder / "recorded.json").write_text(json.dumps({"sources": sources, "tests": tests}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(record(Path.cwd(), Path(sys.argv[1]), sys.argv[2:]))
