@@ -27,6 +27,7 @@ class _Recorder:
     def __init__(self, measured: coverage.Coverage) -> None:
         self.measured = measured
         self.tests: dict[str, dict[str, Any]] = {}
+        self.failed: set[str] = set()
         self._context = ""
 
     def _switch(self, context: str) -> str:
@@ -55,6 +56,8 @@ class _Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.tests[report.nodeid]["seconds"] += report.duration
+        if report.failed:  # what fails anyway sees nothing
+            self.failed.add(report.nodeid)
 
 
 def record(root: Path, folder: Path, files: Sequence[str]) -> int:
@@ -66,8 +69,11 @@ def record(root: Path, folder: Path, files: Sequence[str]) -> int:
     measured.start()
     code = pytest.main(["-q", "-p", "no:cacheprovider", *files], plugins=[recorder])
     measured.stop()
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         return int(code)
+    for name in recorder.failed:
+        del recorder.tests[name]
+        print(f"left out, as it fails without any mutant: {name}", file=sys.stderr)
     data, sources = measured.get_data(), {}
     lines: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     (folder / "sources").mkdir(exist_ok=True)
