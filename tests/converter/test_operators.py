@@ -206,6 +206,8 @@ TWO_OPERANDS = {
     "broadcast left": ((4, 8), (3, 8, 5), None),
     "grouped queries": ((2, 2, 3, 4, 8), (2, 2, 1, 8, 5), None),
     "vector": ((3, 4, 8), (8,), None),
+    "vector left": ((8,), (3, 8, 5), None),
+    "vectors": ((8,), (8,), None),
 }
 
 

@@ -1,0 +1,65 @@
+"""Operators on a float32 array: nothing is rounded to int8, so it is what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fadiff.converter import convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
+from tests.converter.oracle import model_of, session, weights
+from tests.converter.test_operators import CASES, ROWS, TWO_OPERANDS
+
+FUNCTIONS = {
+    "Celu": {"alpha": 0.5},
+    "Elu": {"alpha": 0.5},
+    "Gelu": {},
+    "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
+    "HardSwish": {},
+    "LeakyRelu": {"alpha": 0.1},
+    "Mish": {},
+    "Selu": {},
+    "Sigmoid": {},
+    "Softplus": {},
+    "Softsign": {},
+    "ThresholdedRelu": {"alpha": 0.4},
+}
+
+
+def _function(op: str, **attributes: object) -> onnx.ModelProto:
+    return model_of(
+        [helper.make_node(op, ["x"], ["y"], name="node", **attributes)], {"x": ROWS}, {"y": None}, opset=20
+    )
+
+
+def _two(a: tuple[int, ...], b: tuple[int, ...], perm: tuple[int, ...] | None) -> onnx.ModelProto:
+    nodes = [helper.make_node("MatMul", ["a", "b" if perm is None else "t"], ["y"], name="product")]
+    if perm is not None:
+        nodes.insert(0, helper.make_node("Transpose", ["b"], ["t"], perm=perm))
+    return model_of(nodes, {"a": a, "b": b}, {"y": None})
+
+
+MODELS = {
+    **CASES,
+    **{f"matmul {name}": _two(*case) for name, case in TWO_OPERANDS.items()},
+    **{op: _function(op, **attributes) for op, attributes in FUNCTIONS.items()},
+    "gelu by tanh": _function("Gelu", approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_one_operator(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(MODELS[case], path)
+    runtime = session(MODELS[case])
+    feeds = {given.name: 2 * weights(i, *given.shape) for i, given in enumerate(runtime.get_inputs())}
+    graph = convert(path, element="float32").graph
+    found = run_reference(graph, store_inputs(graph, feeds))
+    for name, wanted in zip(graph.outputs, runtime.run(None, feeds), strict=True):
+        ours = from_storage(graph.tensors[name], found[name], wanted.shape)
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
