@@ -35,32 +35,50 @@ static inline int32_t half_for(int32_t given, int32_t *turn)
     return half;
 }
 
-/* Streams `rows` pixels of a block of a, `distance` rows of the scratchpad from one block to the next, through one of b.
- * Sums of a block are `to_next` rows apart. */
+/* Streams `rows` pixels of a block of a, `distance` rows of the scratchpad from one block to the next, through one of
+ * b.  Sums of a block are `to_next` rows apart.  Addresses have 64 bits, so that a command takes one OR and no cast. */
 ALWAYS_INLINE void stream_blocks(
-    uint32_t from, int32_t distance, uint32_t stationary, uint32_t to, int32_t to_next, int32_t rows, int32_t depth,
+    uint64_t from, uint64_t distance, uint64_t stationary, uint64_t to, uint64_t to_next, int32_t rows, int32_t depth,
     int32_t columns)
 {
-    const int32_t whole = rows / DIM, rest = rows % DIM;
-    if (whole > 0) {
-        gemmini_extended_preload(stationary, to, columns, depth, columns, DIM);
-        gemmini_extended_compute_preloaded(from, GARBAGE_ADDR, depth, DIM, columns, DIM);
-        for (int32_t block = 1; block < whole; block++) {
-            from += (uint32_t)distance;
-            to += (uint32_t)to_next;
-            gemmini_extended_preload(GARBAGE_ADDR, to, columns, depth, columns, DIM);
-            gemmini_extended_compute_accumulated(from, GARBAGE_ADDR, depth, DIM, columns, DIM);
-        }
-        from += (uint32_t)distance;
-        to += (uint32_t)to_next;
+    int32_t block = MIN(DIM, rows);
+    gemmini_extended_preload(stationary, to, columns, depth, columns, block);
+    gemmini_extended_compute_preloaded(from, GARBAGE_ADDR, depth, block, columns, block);
+    while ((rows -= block) > 0) {
+        from += distance;
+        to += to_next;
+        block = MIN(DIM, rows);
+        gemmini_extended_preload(GARBAGE_ADDR, to, columns, depth, columns, block);
+        gemmini_extended_compute_accumulated(from, GARBAGE_ADDR, depth, block, columns, block);
     }
-    if (rest > 0) {
-        gemmini_extended_preload(whole > 0 ? GARBAGE_ADDR : stationary, to, columns, depth, columns, rest);
-        if (whole > 0) {
-            gemmini_extended_compute_accumulated(from, GARBAGE_ADDR, depth, rest, columns, rest);
-        } else {
-            gemmini_extended_compute_preloaded(from, GARBAGE_ADDR, depth, rest, columns, rest);
+}
+
+/* Stores rows of up to DIM results each with a factor of its own.  The next row's is worked out while this one's
+ * commands go out. */
+static inline void store_scaled_rows(
+    const core_product_t *product, uintptr_t c, const float *factors, uint64_t row, int32_t i, int32_t j,
+    int32_t blocks)
+{
+    const int32_t most = MAX_BLOCK_LEN * DIM;
+    acc_scale_t scale = product->scale * *factors;
+    for (int32_t left = DIM; i > 0; i--, left--) {
+        if (left == 0) {
+            left = DIM;
+            row += (uint64_t)(DIM * (blocks - 1));
         }
+        factors += i > 1 ? product->factor : 0;
+        const acc_scale_t next = product->scale * *factors;
+        gemmini_extended_config_st(0, product->activation, scale);
+        scale = next;
+        uintptr_t to = c;
+        uint64_t from = row;
+        for (int32_t k = j; k > 0; k -= most) {
+            gemmini_extended_mvout(to, from, MIN(most, k), 1);
+            to += (uintptr_t)most;
+            from += (uint64_t)most;
+        }
+        c += product->c;
+        row++;
     }
 }
 
@@ -97,18 +115,29 @@ static inline void store_core_tile(
         }
         return;
     }
-    for (int32_t p = 0; p < i; p++) {
-        const acc_scale_t scale = product->scale * factors[p * product->factor];
-        const uint32_t line = from + (uint32_t)(p / DIM * DIM * blocks + p % DIM);
-        gemmini_extended_config_st(0, product->activation, scale);
-        int32_t k = 0;
-        for (; k <= j - most; k += most) {
-            gemmini_extended_mvout(c + (uintptr_t)k, line + (uint32_t)k, most, 1);
+    store_scaled_rows(product, c, factors, from, i, j, blocks);
+}
+
+/* Loads `count` rows of b, j columns, to where its first block for the array is; transposed, rows are `all` blocks. */
+ALWAYS_INLINE void load_b(
+    const core_product_t *product, const elem_t *b, uint64_t row, int32_t all, int32_t j, int32_t count)
+{
+    const int32_t chunk = MAX_BLOCK_LEN * DIM;
+    if (product->b_transposed) {
+        for (; j > 0; j -= DIM) {
+            gemmini_extended_mvin2((uintptr_t)b, row, count, MIN(DIM, j));
+            b += DIM * product->b;
+            row += (uint64_t)(all * DIM);
         }
-        if (k < j) {
-            gemmini_extended_mvout(c + (uintptr_t)k, line + (uint32_t)k, j - k, 1);
+        return;
+    }
+    const int32_t width = (j + DIM - 1) / DIM * DIM;
+    for (; count > 0; count -= DIM) {
+        for (int32_t q = 0; q < j; q += chunk) {
+            gemmini_extended_mvin2((uintptr_t)(b + q), row + (uint64_t)q, MIN(chunk, j - q), MIN(DIM, count));
         }
-        c += pitch;
+        b += DIM * product->b;
+        row += (uint64_t)width;
     }
 }
 
@@ -124,6 +153,10 @@ static inline void core_tile(
     const int32_t a_row = half * half_for(a_half, &product->turn[0]);
     const int32_t b_row = half * (half_for(b_half, &product->turn[1]) + 1) - all * columns * DIM;
     const int32_t c_row = product->final * (ACC_ROWS / 2);
+    /* From a block of b to the next one of columns, and of the depth. */
+    const int32_t b_column = (product->b_transposed ? all : 1) * DIM;
+    const int32_t b_deeper = (product->b_transposed ? 1 : columns) * DIM;
+    const size_t b_pitch = product->b_transposed ? 1 : product->b;
     if (bias != NULL) {
         for (int32_t q = 0; q < j; q += DIM) {
             for (int32_t p = 0; p < i; p += DIM) {
@@ -133,26 +166,15 @@ static inline void core_tile(
             }
         }
     }
+    uint32_t sums = accumulate ? ACCUMULATE : OVERWRITE;
     const int32_t pieces = (k + chunk - 1) / chunk, end = pieces * product->taps;
     for (int32_t next = 0; next <= end; next++) {
         if (next < end) {
             const int32_t tap = next / pieces, first = next % pieces * chunk, d = tap * depth + first / DIM;
             const int32_t count = MIN(chunk, k - first);
-            if (b != NULL && product->b_transposed) {
-                for (int32_t q = 0; q < j; q += DIM) {
-                    gemmini_extended_mvin2(
-                        (uintptr_t)(b + (size_t)q * product->b + first), (uint32_t)(b_row + q * all + d * DIM), count,
-                        MIN(DIM, j - q));
-                }
-            } else if (b != NULL) {
-                const elem_t *from = b + (size_t)tap * product->b_tap;
-                for (int32_t e = 0; e < count; e += DIM) {
-                    for (int32_t q = 0; q < j; q += chunk) {
-                        gemmini_extended_mvin2(
-                            (uintptr_t)(from + (size_t)(first + e) * product->b + q),
-                            (uint32_t)(b_row + (d * DIM + e) * columns + q), MIN(chunk, j - q), MIN(DIM, count - e));
-                    }
-                }
+            if (b != NULL) {
+                const elem_t *from = b + (size_t)tap * product->b_tap + (size_t)first * b_pitch;
+                load_b(product, from, (uint64_t)(b_row + d * b_deeper), all, j, count);
             }
             if (a != NULL) {
                 const elem_t *from = a + (size_t)tap * product->a_tap + first;
@@ -165,15 +187,18 @@ static inline void core_tile(
         }
         if (next > 0) {
             const int32_t tap = (next - 1) / pieces, first = (next - 1) % pieces * chunk;
-            for (int32_t e = first; e < MIN(first + chunk, k); e += DIM) {
-                const int32_t d = tap * depth + e / DIM;
-                const uint32_t sums = accumulate || d > 0 ? ACCUMULATE : OVERWRITE;
-                for (int32_t q = 0; q < columns; q++) {
-                    const int32_t weights = b_row + (product->b_transposed ? q * all + d : d * columns + q) * DIM;
+            int32_t d = tap * depth + first / DIM;
+            for (int32_t left = MIN(chunk, k - first); left > 0; left -= DIM, d++) {
+                uint64_t stationary = (uint64_t)(b_row + d * b_deeper);
+                uint64_t to = sums | (uint64_t)c_row;
+                for (int32_t q = j; q > 0; q -= DIM) {
                     stream_blocks(
-                        (uint32_t)(a_row + d * DIM), all * DIM, (uint32_t)weights,
-                        sums | (uint32_t)(c_row + q * DIM), columns * DIM, i, MIN(DIM, k - e), MIN(DIM, j - q * DIM));
+                        (uint64_t)(a_row + d * DIM), (uint64_t)(all * DIM), stationary, to, (uint64_t)(columns * DIM),
+                        i, MIN(DIM, left), MIN(DIM, q));
+                    stationary += (uint64_t)b_column;
+                    to += DIM;
                 }
+                sums = ACCUMULATE;
             }
         }
     }
