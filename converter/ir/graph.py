@@ -177,6 +177,13 @@ class TensorCoreLayer:
         return (self.output.tensor,)
 
     @property
+    def has_transposed_weights(self) -> bool:
+        """Whether the array transposes them: they are contiguous along input channels.  A single column that
+        is may be loaded either way; its view says by the stride between columns."""
+        d, (across, along) = self.dims, self.weight.strides[3:]
+        return along != 1 and (d.K > 1 or (across == 1 < d.C and d.R * d.S == 1))
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulate operations."""
         return self.dims.product

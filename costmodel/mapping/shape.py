@@ -89,6 +89,6 @@ def shape_of(layer: TensorCoreLayer) -> LayerShape:
         layer.pads,
         layer.input_size,
         layer.bias is not None,
-        layer.dims.K > 1 and layer.weight.strides[4] != 1,
+        layer.has_transposed_weights,
         0 if layer.channel_scale is None else layer.channel_block,
     )

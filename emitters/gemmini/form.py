@@ -89,7 +89,7 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping) -> Form:
     x, skip_x, start_x = _axis(layer, 1)
     g, n, h, w, _ = layer.input.strides
     weight = layer.weight.strides
-    transposed = layer.dims.K > 1 and weight[4] != 1
+    transposed = layer.has_transposed_weights
     return Form(
         layer=layer,
         mapping=_widen_stream(mapping),
@@ -145,8 +145,7 @@ def _check_views(layer: TensorCoreLayer) -> None:
         if not depthwise and extent > 1 and view.strides[4] != 1:
             fail(f"the {role} is not contiguous along its channels")
     weight, dims = layer.weight.strides, layer.dims
-    transposed = not depthwise and dims.K > 1 and weight[4] != 1
-    if transposed and ((dims.C > 1 and weight[3] != 1) or dims.R * dims.S > 1):
+    if layer.has_transposed_weights and ((dims.C > 1 and weight[3] != 1) or dims.R * dims.S > 1):
         fail("the weight is contiguous along neither of its channels")
     if depthwise and (layer.input.strides[0] != 1 or layer.output.strides[0] != 1):
         fail("a depthwise operand is not contiguous along its channels")

@@ -52,7 +52,7 @@ def _at(pointer: str, offset: int, group_stride: int, groups: int) -> str:
 
 def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
     d, w = layer.dims, layer.weight.strides
-    transposed = d.K > 1 and w[4] != 1
+    transposed = layer.has_transposed_weights
     bias = bias if bias == "NULL" else _at(bias, 0, d.K, d.G)
     operands = (
         _at("input", layer.input.offset, layer.input.strides[0], d.G),

@@ -101,7 +101,7 @@ def _layer_norm(
         "gemm",
         Dims(C=width, P=rows),
         View(x.name, 0, (0, 0, width, 0, 1)),
-        View(ones.name, 0, (width, width, width, 1, 1)),
+        View(ones.name, 0, (width, width, width, 1, width)),
         View(sums.name, 0, (0, 0, 1, 0, 1)),
         (rows, 1),
     )

@@ -39,7 +39,7 @@ def realised_sum(graph: Graph, layer: Layer, target: Target) -> Realised | None:
             "gemm",
             Dims(C=total.length, P=total.outer),
             View(x.name, 0, (0, 0, total.length, 0, 1)),
-            View(ones.name, 0, (0, 0, 0, 1, 1)),
+            View(ones.name, 0, (0, 0, 0, 1, total.length)),
             View(out.name, 0, (0, 0, 1, 0, 1)),
             (total.outer, 1),
             scale=total.scale,

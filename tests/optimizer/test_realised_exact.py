@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,11 @@ from fadiff.converter.ir.host import (
     Rows,
 )
 from fadiff.converter.ir.loops import Access, Dims, Loops
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import ALONE
+from fadiff.costmodel.latency.clock_work import NestWork
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
+from fadiff.costmodel.mapping.shape import shape_of, whole
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer.realise.choice import EXACT, Quicker, realised_graph
 from fadiff.optimizer.search import optimize
@@ -249,6 +255,23 @@ def test_lines_of_windows_are_images_of_convolutions_without_a_stride() -> None:
         assert {mapping.issue for mapping in mappings.values()} == {"loop_conv_ws"}
         # Of overlapping or oblong images one at a time, as units of before July 2023 need.
         assert {mapping.tile_l2.N for mapping in mappings.values()} == {1}
+
+
+def test_a_column_of_ones_is_loaded_as_a_row() -> None:
+    """A request for every 16 bytes or more instead of one for each byte."""
+    target = target_of(16)
+    realised = realised_graph(row_sums(21, 96, 1), target, EXACT, lambda *_: True)
+    [total] = realised.tensor_core_layers
+    assert total.has_transposed_weights and total.dims.K == 1
+    column = replace(total, weight=replace(total.weight, strides=(0, 0, 0, 1, 1)))
+    assert not column.has_transposed_weights
+
+    def requests(layer: TensorCoreLayer) -> float:
+        mapping = Mapping(layer.dims, layer.dims, Dims(K=1, C=16), Dims(C=16), Dims(K=1), STREAM_ORDER)
+        nest = LoopNest(shape_of(layer), mapping, whole(layer.dims))
+        return float(NestWork(nest, target, 0).counts(ALONE, "core_ws").requests)
+
+    assert requests(column) - requests(total) == 96 - 2.5, "of a byte each; of 96 bytes, wherever 64 begin"
 
 
 def test_what_has_no_other_form_stays() -> None:

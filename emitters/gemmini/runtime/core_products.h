@@ -55,7 +55,7 @@ ALWAYS_INLINE void stream_blocks(
 
 /* Stores rows of up to DIM results each with a factor of its own.  The next row's is worked out while this one's
  * commands go out. */
-static inline void store_scaled_rows(
+static inline void store_core_rows(
     const core_product_t *product, uintptr_t c, const float *factors, uint64_t row, int32_t i, int32_t j,
     int32_t blocks)
 {
@@ -115,7 +115,7 @@ static inline void store_core_tile(
         }
         return;
     }
-    store_scaled_rows(product, c, factors, from, i, j, blocks);
+    store_core_rows(product, c, factors, from, i, j, blocks);
 }
 
 /* Loads `count` rows of b, j columns, to where its first block for the array is; transposed, rows are `all` blocks. */

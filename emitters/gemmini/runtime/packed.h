@@ -58,6 +58,25 @@ static inline int8_t lane_of(packed_t x, int32_t lane)
     return (int8_t)(x >> (8 * lane));
 }
 
+/* The larger number of each lane of 16 bits, of 0 to 255. */
+ALWAYS_INLINE packed_t larger_wide(packed_t a, packed_t b)
+{
+    const packed_t bit = UINT64_C(0x0100010001000100);
+    const packed_t difference = (a | bit) - b; /* with the bit where a is not below b */
+    const packed_t from_a = difference >> 8 & (bit >> 8);
+    return b + (difference & ((from_a << 8) - from_a));
+}
+
+/* The largest of eight elements. */
+ALWAYS_INLINE int8_t largest_lane(packed_t x)
+{
+    x ^= LANES(0x80); /* every element + 128 */
+    x = larger_wide(x & EVEN_LANES, x >> 8 & EVEN_LANES);
+    x = larger_wide(x, x >> 32);
+    x = larger_wide(x, x >> 16);
+    return (int8_t)(x ^ 0x80);
+}
+
 static inline bool no_lane_is_zero(packed_t x)
 {
     return ((x - LANES(1)) & ~x & LANES(0x80)) == 0;

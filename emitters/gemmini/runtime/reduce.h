@@ -39,9 +39,7 @@ ALWAYS_INLINE packed_t extremum_packed(const elem_t *x, ptrdiff_t distance, int3
 /* The extremum of all lanes. */
 ALWAYS_INLINE wide_t extremum_of_lanes(packed_t lanes, reduce_t function)
 {
-    lanes = reduced_packed(lanes, lanes >> 32, function);
-    lanes = reduced_packed(lanes, lanes >> 16, function);
-    return lane_of(reduced_packed(lanes, lanes >> 8, function), 0);
+    return function == REDUCE_MAX ? largest_lane(lanes) : (int8_t)~largest_lane(~lanes);
 }
 
 /* The extremum of a long row that begins between words.  No part of its callers, whose registers it would take. */

@@ -13,9 +13,9 @@ ALWAYS_INLINE elem_t counted(int32_t entry, wide_t *sum)
     return (elem_t)entry;
 }
 
-/* exp(x - largest) of `table` for every element of a row, 0 for what the mask leaves out, and `one` / their sum. */
-ALWAYS_INLINE float exponentials_row(
-    const elem_t *x, elem_t *y, int32_t length, const int32_t *table, const int8_t *mask, float one)
+/* exp(x - largest) of `table` for every element of a row, 0 for what the mask leaves out, and their sum. */
+ALWAYS_INLINE wide_t exponentials_row(
+    const elem_t *x, elem_t *y, int32_t length, const int32_t *table, const int8_t *mask)
 {
     const int32_t *of_zero = entry_of_zero(table, largest_of(x, 1, length, mask));
     wide_t sum = 0;
@@ -32,28 +32,35 @@ ALWAYS_INLINE float exponentials_row(
             MAP(l, part.count, elem_t, to[l], counted(of_zero[from[l]], &sum));
         }
     }
-    return one / (float)MAX(sum, 1);
+    return sum;
 }
 
-/* Rows next to each other.  Nonzero elements of row (o modulo mask_rows) of the mask leave an element out.  No part of
- * the run, which would take its registers. */
+/* Rows next to each other.  Nonzero elements of row (o modulo mask_rows) of the mask leave an element out.  A reciprocal
+ * is stored when the next row is done, while which the core divides.  No part of the run, which would take its
+ * registers. */
 static __attribute__((noinline, unused)) void exponentials(
     const rows_t *rows, const elem_t *input, const int32_t *table, const int8_t *mask, int32_t mask_rows,
     elem_t *output, float *reciprocals, float one)
 {
     const int32_t masks = mask == NULL ? 1 : mask_rows;
+    float *place = reciprocals;
+    float reciprocal = 0.0f;
     for (int32_t m = 0; m < masks; m++) {
         const left_t left = left_of(mask == NULL ? NULL : mask + (ptrdiff_t)m * rows->length, rows->length);
         for (int32_t o = m; o < rows->outer; o += masks) {
             const elem_t *x = input + row_start(rows, o, 0);
             elem_t *y = output + row_start(rows, o, 0);
             HIDE(y);
-            reciprocals[o] = exponentials_row(x, y, left.count, table, left.mask, one);
+            const wide_t sum = exponentials_row(x, y, left.count, table, left.mask);
+            *place = reciprocal;
+            place = reciprocals + o;
+            reciprocal = one / (float)MAX(sum, 1);
             if (left.count < rows->length) { /* else GCC calls it for nothing */
                 clear(y + left.count, rows->length - left.count);
             }
         }
     }
+    *place = reciprocal;
 }
 
 /* The sum of squares of row o: its product with itself.  Rows come in blocks of `length`, each multiplied by all of its

@@ -42,6 +42,8 @@ UNIT(rms_norm, rows_t r, bytes_t x, floats_t g, floats_t b, bool inner, int8_t *
 UNIT(reduce_sum, rows_t r, bytes_t x, int8_t *y) { reduce_sum(&r, x, y, 0.3f); }
 UNIT(reduce_max, rows_t r, bytes_t x, int8_t *y) { reduce_max(&r, x, y, 0.3f); }
 UNIT(reduce_min, rows_t r, bytes_t x, int8_t *y) { reduce_min(&r, x, y, 0.3f); }
+UNIT(largest, rows_t r, bytes_t x, int8_t *y) { reduce_max(&r, x, y, 1.0f); }
+UNIT(least, rows_t r, bytes_t x, int8_t *y) { reduce_min(&r, x, y, 1.0f); }
 UNIT(gather, rows_t r, bytes_t x, words_t at, int32_t n, int8_t *y) { gather(&r, x, at, n, y, 1); }
 UNIT(scatter, rows_t r, bytes_t x, words_t at, int32_t n, bytes_t u, int8_t *y)
 { scatter(&r, x, at, n, u, y, 1); }
@@ -178,6 +180,18 @@ def test_reduce(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], function: 
     getattr(library, f"unit_reduce_{function}")(rows, _at(x), _at(y))
     value = getattr(np, function)(x.astype(np.int32), axis=1)
     np.testing.assert_array_equal(y, _sat8(value.astype(F) * F(0.3)))
+
+
+@pytest.mark.parametrize("lanes", [(0, 1), (2, 0), (7, 3), (5, 6), (1, 12)])
+@pytest.mark.parametrize("function", ["largest", "least"])
+def test_extrema_of_all_pairs(library: ctypes.CDLL, function: str, lanes: tuple[int, int]) -> None:
+    """In words: every two elements in two lanes, the others the last that could be the extremum."""
+    pairs = np.stack(np.meshgrid(*[np.arange(-128, 128)] * 2), -1).reshape(-1, 2)
+    x = np.full((len(pairs), 16), -128 if function == "largest" else 127, np.int8)
+    x[:, lanes] = pairs
+    y = np.empty(len(pairs), np.int8)
+    getattr(library, f"unit_{function}")(_Rows(*x.shape, 1), _at(x), _at(y))
+    np.testing.assert_array_equal(y, pairs.max(1) if function == "largest" else pairs.min(1))
 
 
 @settings(max_examples=20, deadline=None)
