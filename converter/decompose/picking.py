@@ -3,7 +3,8 @@
 GatherElements, GatherND, ScatterElements, ScatterND (slice assignment of exporters), Compress,
 ReverseSequence: with constant indices, every element of the result is a known element of the
 data (or of the updates behind it).  Computed indices of a gather become flat numbers first.  Trilu keeps what
-a constant mask says.  TopK takes out one extreme after the other; so a scatter to few places writes them.
+a constant mask says; a Where whose constant mask says the same everywhere is one of its values.  TopK takes
+out one extreme after the other; so a scatter to few places writes them.
 """
 
 from __future__ import annotations
@@ -239,6 +240,19 @@ def triangle(nodes: Nodes, program: Program, node: Node) -> None:
     _picked(nodes, both, numbers, node.outputs[0])
 
 
+def of_one_choice(program: Program, node: Node) -> bool:
+    """The condition is a constant of equal elements."""
+    condition = program.constant(node.inputs[0])
+    return condition is not None and condition.size > 0 and bool(np.all(condition == condition.flat[0]))
+
+
+def chosen(nodes: Nodes, program: Program, node: Node) -> None:
+    """Where: the value that is chosen everywhere, in the shape of the result."""
+    value = node.inputs[1 if program.constants[node.inputs[0]].flat[0] else 2]
+    shape = np.broadcast_shapes(*(program.shapes[name] for name in node.inputs))
+    nodes.give(nodes.op("Expand", value, nodes.ints(shape)), node.outputs[0])
+
+
 _AT_PLACES = (constant_indices, no_reduction)
 DECOMPOSITIONS = (
     Decomposition("Compress", compress, (constant_indices,)),
@@ -256,4 +270,5 @@ DECOMPOSITIONS = (
     Decomposition("TensorScatter", tensor_scatter, (one_sequence,)),
     Decomposition("TopK", top_k, (few_picks,)),
     Decomposition("Trilu", triangle, (constant_diagonal,)),
+    Decomposition("Where", chosen, applies=of_one_choice),
 )

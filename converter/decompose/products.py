@@ -1,4 +1,5 @@
-"""Operators as products that the array takes: Einsum, running sums, most of Resize; computed biases apart."""
+"""Operators as products that the array takes: Einsum, running sums, most of Resize; computed biases apart,
+weights on the right."""
 
 from __future__ import annotations
 
@@ -40,6 +41,23 @@ def gemm(nodes: Nodes, program: Program, node: Node) -> None:
 
 def _times(nodes: Nodes, value: str, factor: float) -> str:
     return value if factor == 1.0 else nodes.op("Mul", value, nodes.number(factor))
+
+
+def is_matrix_times_vector(program: Program, node: Node) -> bool:
+    """A constant matrix times a computed vector of one axis."""
+    matrix, shape = program.constant(node.inputs[0]), program.shapes[node.inputs[1]]
+    return (
+        matrix is not None
+        and matrix.ndim == 2
+        and len(shape) == 1
+        and node.inputs[1] not in program.constants
+    )
+
+
+def vector_times_matrix(nodes: Nodes, program: Program, node: Node) -> None:
+    """The vector times the transposed matrix: weights stand on the right, where bias and ReLU join them."""
+    matrix = nodes.constant(program.constants[node.inputs[0]].T.copy(), "weight")
+    nodes.give(nodes.op("MatMul", node.inputs[1], matrix), node.outputs[0])
 
 
 def has_computed_bias(program: Program, node: Node) -> bool:
@@ -277,6 +295,7 @@ DECOMPOSITIONS = (
     Decomposition("CumSum", running_sum, (constant_axis,)),
     Decomposition("Einsum", einsum, (one_or_two_operands,)),
     Decomposition("Gemm", gemm, applies=has_no_plain_operands),
+    Decomposition("MatMul", vector_times_matrix, applies=is_matrix_times_vector),
     Decomposition("Resize", resize, (constant_size,), applies=written_otherwise),
     Decomposition("STFT", short_time_fourier, (real_frames,)),
 )

@@ -21,6 +21,7 @@ from fadiff.converter.read.cut import Cut, cut_model, read_by
 from fadiff.converter.read.dimensions import check_names, pin_dimensions
 from fadiff.converter.read.external_data import slim_content
 from fadiff.converter.read.growing import fix_caches
+from fadiff.converter.read.opsets import declare_opset
 from fadiff.converter.read.validate import check_model, check_sizes
 from fadiff.converter.read.workloads import draw_weights
 
@@ -67,6 +68,7 @@ def load_model(
         model, dims, caches = fix_caches(path, model, dims, context, compare=not weights)
     pin_dimensions(path, model, dims)
     model = onnx.inliner.inline_local_functions(model) if model.functions else model
+    declare_opset(model)
     check_sizes(path, model)
     return model, weights, caches
 

@@ -21,6 +21,13 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
 
 
+def declare_opset(model: onnx.ModelProto) -> None:
+    """Give a model of other domains' operators alone (a scaler of scikit-learn, say), which need not name an
+    opset of ONNX, one for what they are written as; in place."""
+    if all(entry.domain for entry in model.opset_import) and all(node.domain for node in model.graph.node):
+        model.opset_import.append(helper.make_opsetid("", _CANONICAL_OPSET))
+
+
 def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     """The model under an opset between 13 and the newest that ONNX Runtime knows (as it is where onnx cannot
     upgrade 10, 11 or 12).

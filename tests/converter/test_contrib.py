@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from fadiff.converter import UnsupportedError, convert
 from fadiff.converter.decompose.contrib import FUNCTIONS, expand_contrib
-from tests.converter.oracle import session
+from tests.converter.oracle import check, session
 
 GENERATOR = np.random.default_rng(11)
 B, S, H, D = 2, 5, 4, 8
@@ -370,6 +370,15 @@ def test_a_body_computes_what_the_kernel_does(name: str) -> None:
         for sequence, last in enumerate(case.lasts if i else ()):  # (what is behind is never read)
             wanted[sequence, :, last + 1 :] = real[sequence, :, last + 1 :] = 0
         np.testing.assert_allclose(real, wanted, atol=case.tolerance * max(1, np.abs(wanted).max()))
+
+
+def test_a_model_of_another_domain_alone_has_no_opset_of_onnx(tmp_path: Path) -> None:
+    """As the cases of ai.onnx.ml in onnx's suite: nothing but their own domain is imported."""
+    model = CASES["features, columns"].model()
+    ours = [entry for entry in model.opset_import if entry.domain == "ai.onnx.ml"]
+    del model.opset_import[:]
+    model.opset_import.extend(ours)
+    assert check(model, tmp_path).lsb_to_quantized == 0
 
 
 @pytest.mark.parametrize("parts", [2, 3])

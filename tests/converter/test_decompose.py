@@ -172,6 +172,21 @@ CASES = {
     "compress": _one("Compress", (3, 4), {"c": np.array([True, False, True])}, axis=0),
     "reversed sequences": _one("ReverseSequence", (4, 3, 2), {"l": ints(4, 1, 3)}),
     "triangle": _one("Trilu", (2, 4, 5), {"k": np.array(-1)}, upper=0),
+    "matrices times a vector": model_of(
+        [
+            helper.make_node("MatMul", ["v", "x"], ["p"]),
+            helper.make_node("Add", ["p", "b"], ["a"]),
+            helper.make_node("Relu", ["a"], ["r"]),
+            helper.make_node("MatMul", ["w", "r"], ["y"]),
+        ],
+        {"x": (5,)},
+        {"y": None},
+        {"v": weights(1, 9, 5), "b": weights(2, 9), "w": weights(3, 4, 9)},
+    ),
+    "one value of two": _one(
+        "Where", (2, 1, 5), {"c": np.ones((3, 5), bool), "o": weights(1, 5)}, inputs=["c", "x", "o"]
+    ),
+    "the other value of two": _one("Where", (2, 5), {"c": np.zeros((), bool)}, inputs=["c", "x", "x2"]),
     "resize of two axes": _one(
         "Resize",
         (1, 3, 4, 5),
@@ -254,6 +269,18 @@ def test_written_as_other_operators(case: str, tmp_path: Path) -> None:
     }
     for found, wanted in zip(session(written).run(None, feeds), session(model).run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_vector_on_the_right_of_weights_is_a_dense_layer(tmp_path: Path) -> None:
+    """As converters of .nnet files write it, W x + b: bias and ReLU are parts of the product."""
+    layers = check(CASES["matrices times a vector"], tmp_path).conversion.graph.layers
+    assert [layer.op for layer in layers] == ["gemm", "gemm"]
+
+
+def test_a_choice_that_is_the_same_everywhere_is_no_layer(tmp_path: Path) -> None:
+    """What is left copies one value to three rows."""
+    layers = check(CASES["one value of two"], tmp_path).conversion.graph.layers
+    assert [layer.op for layer in layers] == ["copy"]
 
 
 def test_all_time_steps_read_one_copy_of_the_weights(tmp_path: Path) -> None:
