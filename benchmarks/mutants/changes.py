@@ -38,7 +38,10 @@ class Mutant:
 
 def places(source: str) -> list[int]:
     """What can be changed: positions in `ast.walk`."""
-    return [place for place, node in enumerate(ast.walk(ast.parse(source))) if _is_changeable(node)]
+    nodes = list(ast.walk(ast.parse(source)))
+    numbers = (node for node in nodes if isinstance(node, ast.UnaryOp) and _is_changeable(node))
+    signed = {id(node.operand) for node in numbers}  # (-1 is one number)
+    return [place for place, node in enumerate(nodes) if id(node) not in signed and _is_changeable(node)]
 
 
 def mutant(path: Path, source: str, place: int) -> Mutant:
@@ -59,9 +62,17 @@ def _is_changeable(node: ast.AST) -> bool:
         return type(node.ops[0]) in _SWAPPED
     if isinstance(node, (ast.BinOp, ast.BoolOp)):
         return type(node.op) in _SWAPPED
-    if isinstance(node, ast.Constant):
-        return type(node.value) is int and abs(node.value) <= _MOST
-    return isinstance(node, ast.IfExp)
+    return isinstance(node, ast.IfExp) or _number(node) is not None
+
+
+def _number(node: ast.AST) -> int | None:
+    """The small number that a node is, with its sign."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value <= _MOST:
+        return node.value
+    return None
 
 
 def _change(node: ast.expr) -> None:
@@ -71,6 +82,8 @@ def _change(node: ast.expr) -> None:
         node.op = _SWAPPED[type(node.op)]()
     elif isinstance(node, ast.IfExp):
         node.body, node.orelse = node.orelse, node.body
+    elif isinstance(node, ast.UnaryOp):
+        node.operand = ast.Constant(-(_number(node) or 0) - 1)
     elif isinstance(node, ast.Constant):
         node.value += 1  # type: ignore[operator]
 

@@ -84,7 +84,7 @@ def _with_bias(rewriter: _Rewriter, node: onnx_ir.Node, place: int, axis: int | 
         return operands
     scales = [content_of(input_of(node, i)) for i in (1, 4)]
     if scales[0] is None or scales[1] is None:  # refused by name
-        return [*operands, rewriter.meant(node, bias, input_of(node, 4 if scales[1] is None else 1))]
+        return [*operands, rewriter.meant(node, bias, input_of(node, 1))]
     both = (scales[0].reshape(-1) * scales[1].reshape(-1)).astype(np.float32)
     of_channels = both.size > 1
     scale = rewriter.edit.constant(f"{_label(node)}.bias_scale", both if of_channels else both.reshape(()))

@@ -213,8 +213,12 @@ class _Stripper:
             return
         rows = node.outputs[0]
         pair = next((reader for reader, _ in rows.uses() if reader.op_type == _DEQUANTISE), None)
-        if pair is None or self._parameters(pair)[0].size != 1:
+        if pair is None:
             return
+        if self._parameters(pair)[0].size != 1:
+            self._refuse(
+                pair, f": rows of {source.name} have several scales; use one, or convert the float model"
+            )
         node.replace_input_with(0, self._constant(pair, source, table, f"{source.name}.{rows.name}"))
         self.integers[rows] = self._parameters(pair)
 

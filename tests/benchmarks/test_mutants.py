@@ -46,6 +46,13 @@ def test_the_rest_of_the_file_stays() -> None:
         assert callable(names["clipped"])
 
 
+def test_a_number_has_its_sign() -> None:
+    assert {(one.before, one.after) for one in _all("x[-1:]; y[not x:]; z[-2]")} == {
+        ("-1", "-0"),
+        ("-2", "-1"),
+    }
+
+
 def test_a_mutant_knows_its_statement() -> None:
     source = "A = 1\nclass C:\n  def f(self, x):\n    if (x >\n        2):\n      return (3,\n        4)\n"
     found = {mutant.before: (mutant.function, mutant.lines) for mutant in _all(source)}

@@ -260,3 +260,20 @@ def test_outputs_and_inputs_of_integers_become_floats() -> None:
         n == "input x was an 8-bit integer tensor: it is now float, in steps of 0.5" for n in imported.notes
     )
     assert any(n.startswith("output y was an 8-bit integer tensor") for n in imported.notes)
+
+
+@pytest.mark.parametrize("scales", [[0.5], [0.5, 0.25]])
+def test_rows_of_a_table_have_one_scale(scales: list[float]) -> None:
+    text = """(int64[3] i) => (float[3,2] y) {
+        r = Gather (t, i)
+        y = DequantizeLinear <axis = 1> (r, s)
+    }"""
+    given = {"t": _WEIGHTS, "s": np.array(scales, np.float32).reshape([] if len(scales) == 1 else [-1])}
+    if len(scales) > 1:
+        with pytest.raises(ModelError, match=r"y \(DequantizeLinear\): rows of t have several scales"):
+            _stripped(text, **given)
+        return
+    constants, _, imported = _stripped(text, **given)
+    (name,) = constants
+    np.testing.assert_array_equal(constants[name], np.float32(0.5) * _WEIGHTS)
+    assert imported.given.steps == {name: 0.5, "y": 0.5}
