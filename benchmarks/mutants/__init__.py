@@ -2,7 +2,8 @@
 
 A mutant has one comparison, sum, product, condition or small number changed; which, a seed decides: every
 place in the room is as likely as any other.  It lives in a copy of the checkout.  There run, until one fails,
-those of the given tests that run the changed statement (coverage says which), the quickest files first.
+those of the given tests that run the changed statement (coverage says which), the quickest first, up to
+--most seconds of them: all run a hot statement, and what so many do not see is unlikely to be seen later.
 Prints a line per mutant, and for every room how many were killed, survived, or are equivalent: those that a
 reader found to change nothing that can be seen, with why, in `equivalent.yaml`.  They run like all others.
 The share is of those that are not equivalent; exits 1 where one is below --least.
@@ -59,7 +60,7 @@ class Verdict:
     by: str
     """The test that failed."""
     tests: int
-    """How many run its statement."""
+    """How many there were."""
     seconds: float
 
 
@@ -83,9 +84,9 @@ def equivalents() -> dict[tuple[str, str, str, str], str]:
     return {(row["file"], row["function"], row["before"], row["after"]): row["why"] for row in rows}
 
 
-def _tried(checkout: Path, mutant: Mutant, reach: Reach) -> tuple[str, str, int]:
+def _tried(checkout: Path, mutant: Mutant, reach: Reach, most: float) -> tuple[str, str, int]:
     """Verdict, the test that failed, and how many tests there were."""
-    tests = reach.tests(mutant)
+    tests = reach.tests(mutant, most)
     if not tests:
         return "unreached", "", 0
     (checkout / "tests.txt").write_text("\n".join(test.test for test in tests))
@@ -123,6 +124,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--log", type=Path, help=f"verdicts, a JSON object a line (default: {_KEPT}/log.jsonl)"
     )
+    parser.add_argument(
+        "--most", type=float, default=120, help="seconds of tests that run for a mutant (default: 120)"
+    )
     parser.add_argument("--again", action="store_true", help="run those again that survived")
     options = parser.parse_args(arguments)
     kept = _ROOT / _KEPT
@@ -145,7 +149,7 @@ def main(arguments: list[str]) -> int:
                 verdict = verdicts.get((options.seed, *name))
                 if verdict is None or (options.again and not verdict.by and verdict.verdict != "timeout"):
                     begun = time.monotonic()
-                    what, by, count = _tried(checkout, one, reach)
+                    what, by, count = _tried(checkout, one, reach, options.most)
                     seconds = round(time.monotonic() - begun, 1)
                     verdict = Verdict(str(room), options.seed, *name, what, by, count, seconds)
                     with log.open("a") as file:

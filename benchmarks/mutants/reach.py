@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,8 +40,10 @@ class Reach:
         self._root, self._folder = root, folder
         self._records = _recorded(root, folder, files)
 
-    def tests(self, mutant: Mutant) -> list[Reached]:
-        """Tests that run the statement of a mutant, those of the quickest files first.
+    def tests(self, mutant: Mutant, most: float = math.inf) -> list[Reached]:
+        """Tests that run the statement of a mutant, of at most so many seconds in all.
+
+        First the quickest of each file, then file by file, those before that are quick and run little else.
 
         Statements of modules run when they are imported: what uses their values is not known, so
         all tests do.
@@ -51,16 +55,20 @@ class Reach:
             if recorded is None and mutant.function:
                 continue
             lines = set() if recorded is None else self._lines(recorded, now, mutant.lines)
-            tests = [
-                Reached(test["id"], test["seconds"])
-                for test in record["tests"]
-                if not mutant.function or lines & _unpacked(test["lines"].get(path, ""))
-            ]
+            tests, cost = [], 0.0
+            for test in record["tests"]:
+                own = _unpacked(test["lines"].get(path, ""))
+                if not mutant.function or lines & own:
+                    tests.append(Reached(test["id"], test["seconds"]))
+                    every = sum(map(len, test["lines"].values()))  # (packed: by the length of files)
+                    cost += test["seconds"] * every / (len(own) + 1)
             if tests:
-                found.append(tests)
-        found.sort(key=lambda tests: sum(test.seconds for test in tests) / len(tests))
-        quick = [min(tests, key=lambda test: test.seconds) for tests in found]
-        return list(dict.fromkeys([*quick, *(test for tests in found for test in tests)]))
+                found.append((cost / len(tests), tests))
+        found.sort(key=lambda pair: pair[0])
+        quick = [min(tests, key=lambda test: test.seconds) for _, tests in found]
+        ordered = list(dict.fromkeys([*quick, *(test for _, tests in found for test in tests)]))
+        ends = itertools.accumulate(test.seconds for test in ordered)
+        return [test for test, end in zip(ordered, ends, strict=True) if end <= most] or ordered[:1]
 
     def _lines(self, recorded: str, now: str, lines: range) -> set[int]:
         """Where lines stood when a test was recorded; all lines of the file if that cannot be said."""
