@@ -14,6 +14,7 @@ _SWAPPED: dict[type[ast.AST], Any] = {
     ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
+_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _MOST = 16
 """Larger numbers are limits that no small test reaches."""
 
@@ -24,7 +25,7 @@ class Mutant:
 
     path: Path
     function: str
-    """Qualified name of what it stands in; "" for the module itself."""
+    """Qualified name of the one that it stands in; "" where it runs when the module is imported."""
     lines: range
     """Those of the innermost statement, or of the head of a compound one."""
     line: int
@@ -88,30 +89,31 @@ def _change(node: ast.expr) -> None:
         node.value += 1  # type: ignore[operator]
 
 
-def _statements(tree: ast.AST, within: str = "") -> Iterator[tuple[list[ast.AST], str, range]]:
+def _statements(
+    tree: ast.AST, within: str = "", function: str = ""
+) -> Iterator[tuple[list[ast.AST], str, range]]:
     """Each statement: its nodes without those of statements in it, the function around it, its lines."""
     for child in ast.iter_child_nodes(tree):
-        if not isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+        if not isinstance(child, _STATEMENTS):
             continue
         own = list(_own(child))
-        is_compound = any(
-            isinstance(inner, (ast.stmt, ast.match_case)) for inner in ast.iter_child_nodes(child)
-        )
+        is_compound = any(isinstance(inner, _STATEMENTS) for inner in ast.iter_child_nodes(child))
         ends = [node.end_lineno or 0 for node in own if isinstance(node, ast.expr)]
         if isinstance(child, ast.match_case):
             first = last = child.pattern.lineno
         else:
             first, last = child.lineno, child.end_lineno or child.lineno
         last = max(ends, default=first) if is_compound else last
-        yield own, within, range(first, last + 1)
-        name = within
+        yield own, function, range(first, last + 1)
         if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
             name = f"{within}.{child.name}" if within else child.name
-        yield from _statements(child, name)
+            yield from _statements(child, name, name if isinstance(child, ast.FunctionDef) else function)
+        else:
+            yield from _statements(child, within, function)
 
 
 def _own(statement: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+        if not isinstance(child, _STATEMENTS):
             yield child
             yield from _own(child)

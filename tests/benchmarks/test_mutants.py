@@ -54,10 +54,11 @@ def test_a_number_has_its_sign() -> None:
 
 
 def test_a_mutant_knows_its_statement() -> None:
-    source = "A = 1\nclass C:\n  def f(self, x):\n    if (x >\n        2):\n      return (3,\n        4)\n"
+    source = "A = 1\nclass C:\n  def f(self, x=5):\n    if (x >\n        2):\n      return (3,\n        4)\n"
     found = {mutant.before: (mutant.function, mutant.lines) for mutant in _all(source)}
     assert found == {
         "1": ("", range(1, 2)),
+        "5": ("", range(3, 4)),
         "x > 2": ("C.f", range(4, 6)),
         "2": ("C.f", range(4, 6)),
         "3": ("C.f", range(6, 8)),
