@@ -13,7 +13,7 @@ from fadiff.converter.ir.host import Add, Binary, HostOperator, Integer, Quantis
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import Node
-from fadiff.converter.ir.strided import Strided, common_loops, dense
+from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Constraint, Lower, Operator
 from fadiff.converter.lower.context import Lowering
@@ -131,8 +131,6 @@ def _binary(
     function = function_of(step.head.op)
     if function in ("add", "sub"):  # an operand of zeros has no scale of its own
         a, b = (v.with_scale(o.scale or 1.0) if _is_zero(lowering, v) else v for v, o in ((a, b), (b, a)))
-    if common_loops((a, b, out)) is None:
-        a, b = (v if common_loops((v, out)) is not None else lowering.copy(v) for v in (a, b))
     (a, b), loops = lowering.together((a, b), out)
     whole = all(access == Access(0, (1,)) for access in loops.accesses) and all(
         lowering.is_whole(v) for v in (a, b, out)
@@ -174,12 +172,7 @@ def lower_where(lowering: Lowering, step: Step) -> None:
     shape = lowering.program.shapes[step.output]
     condition, a, b = (lowering.value(v).expand(shape) for v in step.head.inputs)
     out = _output(lowering, step, a, b)
-    loops = common_loops((condition, a, b, out))
-    if loops is None:
-        condition, a, b = (lowering.copy(v) for v in (condition, a, b))
-        out = lowering.output(step)
-        loops = common_loops((condition, a, b, out))
-        assert loops is not None
+    (condition, a, b), loops = lowering.together((condition, a, b), out)
     z = np.float32(out.scale or 1.0)
     operator = Where(loops, float(np.float32(a.scale or 1.0) / z), float(np.float32(b.scale or 1.0) / z))
     lowering.host(step, operator, out, condition, a, b)

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from fadiff.converter import convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
 from tests.converter.oracle import model_of, session, weights
-from tests.converter.test_operators import CASES, ROWS, TWO_OPERANDS
+from tests.converter.test_operators import CASES, ROWS
+from tests.converter.test_two_operands import TURNED, TWO_OPERANDS
 
 FUNCTIONS = {
     "Celu": {"alpha": 0.5},
@@ -44,10 +45,34 @@ def _two(a: tuple[int, ...], b: tuple[int, ...], perm: tuple[int, ...] | None) -
     return model_of(nodes, {"a": a, "b": b}, {"y": None})
 
 
+def _numbers(op: str) -> onnx.ModelProto:
+    """Of one value and two numbers."""
+    constants = {"low": np.array(-0.5, np.float32), "high": np.array(0.75, np.float32)}
+    return model_of([helper.make_node(op, ["x", "low", "high"], ["y"])], {"x": ROWS}, {"y": None}, constants)
+
+
+def _chain(*functions: tuple[str, dict[str, object]]) -> onnx.ModelProto:
+    names = ["x", *(f"v{i}" for i in range(len(functions) - 1)), "y"]
+    nodes = [
+        helper.make_node(op, [before], [after], **attributes)
+        for (op, attributes), before, after in zip(functions, names[:-1], names[1:], strict=True)
+    ]
+    model = model_of(nodes, {"x": ROWS}, {"y": None}, opset=20)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
 MODELS = {
     **CASES,
     **{f"matmul {name}": _two(*case) for name, case in TWO_OPERANDS.items()},
     **{op: _function(op, **attributes) for op, attributes in FUNCTIONS.items()},
+    **{f"turned {name}": model for name, model in TURNED.items()},
+    **{op: _numbers(op) for op in ("Max", "Min", "Sum", "Clip")},
+    "towards zero": _chain(("Cast", {"to": TensorProto.INT32}), ("Cast", {"to": TensorProto.FLOAT})),
+    "is not zero": _chain(
+        ("Relu", {}), ("Cast", {"to": TensorProto.BOOL}), ("Cast", {"to": TensorProto.FLOAT})
+    ),
+    "quick gelu": _chain(("QuickGelu", {"alpha": 1.5, "domain": "com.microsoft"})),
     "gelu by tanh": _function("Gelu", approximate="tanh"),
 }
 

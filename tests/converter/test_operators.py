@@ -66,6 +66,9 @@ CASES = {
     "slice": _one(
         "Slice", IMAGE, constants={"s": ints(1, 8), "e": ints(3, -9), "a": ints(1, 3), "t": ints(1, -2)}
     ),
+    "slice of old": _one("Slice", IMAGE, opset=9, starts=[1, 2], ends=[3, 100], axes=[1, 3]),
+    "slice of old, first axes": _one("Slice", ROWS, opset=9, starts=[1, 0], ends=[2, -1]),
+    "slice of first axes": _one("Slice", ROWS, constants={"s": ints(1, 0), "e": ints(2, -1)}),
     "gather row": _one("Gather", ROWS, constants={"i": ints(3)}, axis=1),
     "gather rows": _one("Gather", ROWS, constants={"i": np.array([[4, 0], [2, 2]])}, axis=1),
     "gather the only row": _one("Gather", (1, 2, 5), constants={"i": ints(0, 0, -1)}, axis=0),
@@ -165,6 +168,16 @@ CASES = {
     "transposed 1-d same lower": _one(
         "ConvTranspose", (1, 4, 6), constants={"w": weights(1, 4, 3, 4)}, strides=[3], auto_pad="SAME_LOWER"
     ),
+    "transposed 1-d beside its image": _one(
+        "ConvTranspose",
+        (1, 4, 1),
+        constants={"w": weights(1, 4, 3, 2)},
+        strides=[3],
+        dilations=[7],
+        pads=[3, 0],
+    ),
+    "gemm of columns": _one("Gemm", (8, 5), constants={"w": weights(1, 6, 8)}, transA=1, transB=1, alpha=0.5),
+    "matmul of one column": _one("MatMul", (5, 1), constants={"w": weights(1, 1, 6)}),
     "matmul": _one("MatMul", ROWS, constants={"w": weights(1, 12, 6)}),
     "matmul batched weight": _one("MatMul", ROWS, constants={"w": weights(1, 2, 12, 6)}),
 }
@@ -197,32 +210,6 @@ def test_an_index_takes_its_axis_away_and_a_vector_keeps_it(
     checked = check(model_of(nodes, {"x": ROWS}, {"y": None}, {"i": index}), tmp_path)
     assert checked.lsb_to_quantized <= 1.01
     assert checked.sqnr_db > 20
-
-
-TWO_OPERANDS = {
-    "a @ b": ((2, 3, 4, 8), (2, 3, 8, 5), None),
-    "a @ b transposed": ((2, 3, 4, 8), (2, 3, 5, 8), (0, 1, 3, 2)),
-    "broadcast right": ((2, 3, 4, 8), (8, 5), None),
-    "broadcast left": ((4, 8), (3, 8, 5), None),
-    "grouped queries": ((2, 2, 3, 4, 8), (2, 2, 1, 8, 5), None),
-    "vector": ((3, 4, 8), (8,), None),
-    "vector left": ((8,), (3, 8, 5), None),
-    "vectors": ((8,), (8,), None),
-}
-
-
-@pytest.mark.parametrize("case", TWO_OPERANDS)
-def test_matmul_of_two_activations(case: str, tmp_path: Path) -> None:
-    a, b, order = TWO_OPERANDS[case]
-    nodes = [helper.make_node("MatMul", ["a", "b" if order is None else "t"], ["y"], name="product")]
-    if order is not None:
-        nodes.insert(0, helper.make_node("Transpose", ["b"], ["t"], perm=order))
-    checked = check(model_of(nodes, {"a": a, "b": b}, {"y": None}), tmp_path)
-    assert checked.lsb_to_quantized <= 1.01
-    graph = checked.conversion.graph
-    assert all(layer.op == "bmm" for layer in graph.layers)  # no copies
-    size = int(np.prod(np.matmul(np.zeros(a), np.zeros(b).transpose(order) if order else np.zeros(b)).shape))
-    assert sum(layer.macs for layer in graph.tensor_core_layers) == size * a[-1]
 
 
 def test_a_chain_of_functions_becomes_one_table(tmp_path: Path) -> None:
