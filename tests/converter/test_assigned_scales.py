@@ -6,41 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
-from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.scales import assign_scales, parts_along, saturates_at, unknown_scales
 from fadiff.converter.quantise.weights import Quantisation, quantise, to_int8
 from fadiff.converter.quantise.zeros import scale_of_all
-
-W = np.eye(4, dtype=np.float32)
-
-
-def _program(
-    body: str, given: str = "float[2,4] x", gives: str = "float[2,4] y", **constants: object
-) -> Program:
-    text = f'<ir_version: 8, opset_import: ["": 17]> net ({given}) => ({gives}) {{ {body} }}'
-    model = onnx.parser.parse_model(text)
-    arrays = {"w": W, "v": W} | {name: np.asarray(array) for name, array in constants.items()}
-    used = {name for node in model.graph.node for name in node.input}
-    for name, array in arrays.items():
-        if name in used:
-            kind = np.float32 if array.dtype == np.float64 else array.dtype
-            model.graph.initializer.append(numpy_helper.from_array(array.astype(kind), name))
-    for node in model.graph.node:
-        node.name = node.output[0]
-    return program_of(onnx.shape_inference.infer_shapes(model))
+from tests.converter.programs import program
 
 
-def _scales(program: Program, known: Mapping[str, float] | None = None, **largest: float) -> dict[str, float]:
+def _scales(net: Program, known: Mapping[str, float] | None = None, **largest: float) -> dict[str, float]:
     """In steps of 1 / 127: what 127 stands for."""
-    steps = plan(program)
+    steps = plan(net)
     ranges = {name: (-size, size / 2) for name, size in largest.items()}
-    found = assign_scales(program, steps, ranges, {n: s / 127 for n, s in (known or {}).items()})
+    found = assign_scales(net, steps, ranges, {n: s / 127 for n, s in (known or {}).items()})
     return {name: round(127 * scale, 4) for name, scale in found.items()}
 
 
@@ -62,12 +43,12 @@ READ_TWICE = "float[2,4] y, float[2,4] z, float[2,4] u"
     ],
 )
 def test_operands_of_a_sum(body: str, gives: str, a: float, b: float, wanted: tuple[float, float]) -> None:
-    found = _scales(_program(body, gives=gives), a=a, b=b, x=3, y=7)
+    found = _scales(program(body, gives=gives), a=a, b=b, x=3, y=7)
     assert (found["a"], found["b"], found["x"], found["y"]) == (*wanted, 3, 7)
 
 
 def test_operands_of_a_sum_whose_scales_are_prescribed() -> None:
-    found = _scales(_program(SUM), {"a": 1.0}, a=9, b=2, x=3, y=7)
+    found = _scales(program(SUM), {"a": 1.0}, a=9, b=2, x=3, y=7)
     assert (found["a"], found["b"]) == (1, 2)
 
 
@@ -89,7 +70,7 @@ JOIN_READ_TWICE = f"{JOIN} z = Relu (a)"
 def test_operands_of_a_join(
     body: str, gives: str, a: float, b: float, k: float, wanted: tuple[float, float, float]
 ) -> None:
-    found = _scales(_program(body, gives=gives), a=a, b=b, k=k, x=3, y=7)
+    found = _scales(program(body, gives=gives), a=a, b=b, k=k, x=3, y=7)
     assert (found["a"], found["b"], found["k"]) == wanted
 
 
@@ -97,36 +78,34 @@ def test_operands_of_a_join(
 def test_parts_of_an_output_keep_their_scales_unless_they_are_alike(
     b: float, wanted: tuple[float, float, float]
 ) -> None:
-    program = _program(
-        "a = MatMul (x, w) b = MatMul (x, v) y = Concat <axis = 0> (a, b)", gives="float[4,4] y"
-    )
-    found = _scales(program, a=3, b=b, y=3, x=1)
+    net = program("a = MatMul (x, w) b = MatMul (x, v) y = Concat <axis = 0> (a, b)", gives="float[4,4] y")
+    found = _scales(net, a=3, b=b, y=3, x=1)
     assert (found["a"], found["b"], found["y"]) == wanted
 
 
 def test_what_is_moved_has_the_scale_of_what_it_was() -> None:
     body = "a = MatMul (x, w) t = Transpose (a) r = Reshape (t, s) b = MatMul (r, v) y = Add (b, r)"
-    found = _scales(_program(body, gives="float[2,4] y", s=np.array([2, 4])), a=1, b=1.5, x=3, y=7)
+    found = _scales(program(body, gives="float[2,4] y", s=np.array([2, 4])), a=1, b=1.5, x=3, y=7)
     assert (found["a"], found["t"], found["r"], found["b"]) == (1.5, 1.5, 1.5, 1.5)
 
 
 def test_multiples_and_rows_of_tables_have_scales_that_follow() -> None:
     body = "a = MatMul (x, w) m = Mul (a, third) e = Gather (t, i) s = Add (m, e) y = MatMul (s, v)"
     table = np.array([[1, -3, 2, 0]] * 5, np.float32)
-    program = _program(body, "float[2,4] x, int64[2] i", t=table, third=0.3)
-    found = _scales(program, a=10, x=1, s=4, y=5)
+    net = program(body, "float[2,4] x, int64[2] i", t=table, third=0.3)
+    found = _scales(net, a=10, x=1, s=4, y=5)
     assert (found["a"], found["m"], found["e"], found["s"]) == (10, 3, 3, 4)
-    assert unknown_scales(program, plan(program), {"a": 1.0}) == ("x", "s", "y")
-    assert _scales(program, {"t": 9}, a=10, x=1, s=4, y=5)["e"] == 9
+    assert unknown_scales(net, plan(net), {"a": 1.0}) == ("x", "s", "y")
+    assert _scales(net, {"t": 9}, a=10, x=1, s=4, y=5)["e"] == 9
 
 
 def test_saturation_that_stands_for_a_clip_bounds_what_is_shared() -> None:
     """min(y, 6) by int8 that ends at 6: a scale for 9 would let 7 pass."""
     body = "a = MatMul (x, w) c = Clip (a, zero, six) b = MatMul (x, v) y = Add (c, b)"
-    program = _program(body, zero=np.float32(0), six=np.float32(6))
-    assert [step.ceiling for step in plan(program) if step.output == "c"] == [6.0]
+    net = program(body, zero=np.float32(0), six=np.float32(6))
+    assert [step.ceiling for step in plan(net) if step.output == "c"] == [6.0]
     for b, wanted in ((4, (5, 5)), (6.02, (6.02, 6.02)), (6.1, (5, 6.1))):
-        found = _scales(program, c=5, b=b, x=1, y=9)
+        found = _scales(net, c=5, b=b, x=1, y=9)
         assert (found["c"], found["b"]) == wanted
     assert saturates_at(6.0, 6 / 127) and saturates_at(6.0, 6.02 / 127)
     assert not saturates_at(6.0, 6.03 / 127)
@@ -137,26 +116,26 @@ def test_ends_of_a_state_share_the_larger_scale(
     came: float, left: float, wanted: tuple[float, float]
 ) -> None:
     body = "a = MatMul (h, w) y = Tanh (a) n = MatMul (x, v)"
-    program = _program(body, "float[2,4] x, float[2,4] h", "float[2,4] y, float[2,4] n")
-    program = replace(program, states=(State("n", "h"),))
-    found = _scales(program, h=came, n=left, x=1, y=1, a=1)
+    net = program(body, "float[2,4] x, float[2,4] h", "float[2,4] y, float[2,4] n")
+    net = replace(net, states=(State("n", "h"),))
+    found = _scales(net, h=came, n=left, x=1, y=1, a=1)
     assert (found["h"], found["n"]) == wanted
 
 
 def test_where_the_file_prescribes_a_state_its_input_is_wide_enough() -> None:
     body = "a = MatMul (h, w) y = Tanh (a) n = MatMul (x, v)"
-    program = _program(body, "float[2,4] x, float[2,4] h", "float[2,4] y, float[2,4] n")
-    program = replace(program, states=(State("n", "h"),))
+    net = program(body, "float[2,4] x, float[2,4] h", "float[2,4] y, float[2,4] n")
+    net = replace(net, states=(State("n", "h"),))
     for prescribed, wanted in ((5, (5, 5)), (0.5, (1, 0.5))):
-        found = _scales(program, {"n": prescribed}, h=1, x=1, y=1, a=1)
+        found = _scales(net, {"n": prescribed}, h=1, x=1, y=1, a=1)
         assert (found["h"], found["n"]) == wanted
-    found = _scales(program, {"h": 1}, n=4, x=1, y=1, a=1)
+    found = _scales(net, {"h": 1}, n=4, x=1, y=1, a=1)
     assert (found["h"], found["n"]) == (1, 4)
 
 
 def test_scales_of_other_programs_hold_unless_the_file_prescribes_one() -> None:
-    program = replace(_program(SUM), common_scales={"b": 3 / 127, "a": 2 / 127, "x": 9 / 127})
-    found = _scales(program, {"x": 1}, a=1, b=1, y=7)
+    net = replace(program(SUM), common_scales={"b": 3 / 127, "a": 2 / 127, "x": 9 / 127})
+    found = _scales(net, {"x": 1}, a=1, b=1, y=7)
     assert (found["a"], found["b"], found["x"], found["y"]) == (3, 3, 1, 7)
 
 
@@ -185,15 +164,15 @@ def test_where_indices_of_an_axis_lie_under_another_shape(
         np.testing.assert_array_equal(lies, [np.tile(np.repeat(range(inner[axis]), each), times)] * len(lies))
 
 
-def _quantised(program: Program, **largest: float) -> Quantisation:
-    steps = plan(program)
+def _quantised(net: Program, **largest: float) -> Quantisation:
+    steps = plan(net)
     ranges = {name: (-size, size) for name, size in largest.items()}
-    return quantise(program, steps, ranges)
+    return quantise(net, steps, ranges)
 
 
 def test_a_bias_is_in_units_of_the_sums() -> None:
-    program = _program("y = Gemm <alpha = 0.5, beta = 2.0> (x, w, c)", c=[1.0, -2.0, 0.25, 0.0])
-    found = _quantised(program, x=1.27, y=1)
+    net = program("y = Gemm <alpha = 0.5, beta = 2.0> (x, w, c)", c=[1.0, -2.0, 0.25, 0.0])
+    found = _quantised(net, x=1.27, y=1)
     step = found.weights["w"].step
     assert step == np.float32(1 / 127)
     unit = 0.01 * (1 / 127) * 0.5
@@ -203,17 +182,17 @@ def test_a_bias_is_in_units_of_the_sums() -> None:
 
 
 def test_a_bias_that_sums_cannot_hold_makes_weights_coarser() -> None:
-    program = _program("y = Gemm (x, w, c)", c=[1e9, 0.0, 0.0, 0.0])
-    found = _quantised(program, x=1.27, y=1)
+    net = program("y = Gemm (x, w, c)", c=[1e9, 0.0, 0.0, 0.0])
+    found = _quantised(net, x=1.27, y=1)
     assert found.weights["w"].scale == pytest.approx(1e9 / 0.01 / 2**30)
     assert found.biases["y"].data.tolist() == pytest.approx([2**30, 0, 0, 0])
-    small = _program("y = Gemm (x, w, c)", c=[1.0, 0.0, 0.0, 0.0])
+    small = program("y = Gemm (x, w, c)", c=[1.0, 0.0, 0.0, 0.0])
     assert _quantised(small, x=1.27, y=1).weights["w"].scale == np.float32(1 / 127)
 
 
 def test_weights_of_zeros_leave_the_bias_its_precision() -> None:
-    program = _program("y = Gemm (x, w, c)", w=np.zeros((4, 4)), c=[1.0, 0.5, 0.0, 0.0])
-    found = _quantised(program, x=1.27, y=1)
+    net = program("y = Gemm (x, w, c)", w=np.zeros((4, 4)), c=[1.0, 0.5, 0.0, 0.0])
+    found = _quantised(net, x=1.27, y=1)
     assert found.biases["y"].data.tolist() == pytest.approx([2**24, 2**23, 0, 0])
 
 
