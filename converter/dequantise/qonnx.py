@@ -72,7 +72,7 @@ class _Quant:
         source = self.constants.get(self.node.input[0])
         if source is not None:
             return self._constant(source, scale, centre, (low, high))
-        if scale.size != 1 or high - low > 255:
+        if scale.size != 1 or high - low > 255 or not low <= centre <= high:
             return None
         return self._activation(float(scale.reshape(-1)[0]), centre, (low, high))
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from fadiff.converter import UnsupportedError, convert
+from fadiff.converter.dequantise.qonnx import expand_quant_nodes
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 
@@ -116,3 +117,78 @@ def test_weights_of_other_widths_are_the_numbers_that_they_stand_for(
     x = weights(2, 4, 6)
     (found,) = session(convert(tmp_path / "m.onnx").float_model).run(None, {"x": x})
     np.testing.assert_allclose(found, x @ meant, rtol=1e-5, atol=1e-4)
+
+
+def _expanded(nodes: list[onnx.NodeProto], opset: int = 17, **constants: np.ndarray) -> onnx.ModelProto:
+    inputs = {} if "x" in constants else {"x": (3, 40)}
+    model = model_of(nodes, inputs, {"y": None}, constants, opset)
+    model.opset_import.append(helper.make_opsetid("qonnx.custom_op.general", 1))
+    return expand_quant_nodes(model)
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+@pytest.mark.parametrize("zero", [0, 3, -2])
+@pytest.mark.parametrize(("signed", "narrow"), [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize("bits", [2, 3, 8])
+def test_values_are_what_the_definition_says(
+    bits: int, signed: int, narrow: int, zero: int, opset: int
+) -> None:
+    """Quant(x) = (clip(round(x / scale + zero), min, max) - zero) scale, also beyond the range.
+
+    To the bit, but that eight narrow bits may reach one step farther down, as int8 does.
+    """
+    node = _quant("y", "x", "ys", "bits", signed=signed, narrow=narrow)
+    constants = {"ys": np.float32(0.25), "bits": np.float32(bits), "zero": np.float32(zero)}
+    model = _expanded([node], opset, **{name: np.asarray(a) for name, a in constants.items()})
+    low, high = (-(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    if not low <= zero <= high:  # it cannot be zero
+        assert [node.op_type for node in model.graph.node] == ["Quant"]
+        return
+    x = np.linspace(-40, 70, 120, dtype=np.float32).reshape(3, 40)
+    wanted = (np.clip(np.rint(x / np.float32(0.25)) + zero, low, high) - zero) * np.float32(0.25)
+    (found,) = session(model).run(None, {"x": x})
+    is_lowest = wanted == wanted.min()
+    np.testing.assert_array_equal(found[~is_lowest], wanted[~is_lowest])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.25 if narrow and bits == 8 else 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_with_a_scale_for_each_channel_are_integers_along_their_axis(axis: int) -> None:
+    values = weights(1, 3, 40)
+    scale = np.float32(0.01) * np.arange(1, values.shape[axis] + 1, dtype=np.float32)
+    node = _quant("y", "x", "ys", "bits", signed=1)
+    broadcast = scale.reshape((-1, 1) if axis == 0 else (1, -1))
+    model = _expanded(
+        [node], x=values, ys=broadcast, bits=np.array(8, np.float32), zero=np.array(0, np.float32)
+    )
+    (found,) = session(model).run(None, {})
+    integers = np.clip(np.rint(values / broadcast), -128, 127)
+    np.testing.assert_array_equal(found, integers * broadcast)
+    kept = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer]
+    assert any(array.dtype == np.int8 and np.array_equal(array, integers) for array in kept)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"zero": np.zeros(40)},
+        {"bits": np.full(40, 8)},
+        {"ys": np.float32([np.inf])},
+        {"ys": np.float32([0])},
+        {"ys": np.linspace(0.1, 1, 40)},  # values have one scale
+        {"bits": np.array(9)},
+    ],
+)
+def test_values_that_are_no_eight_bits_stay(given: dict[str, np.ndarray]) -> None:
+    constants = {"ys": np.array(0.25), "bits": np.array(8), "zero": np.array(0)} | given
+    model = _expanded(
+        [_quant("y", "x", "ys", "bits", signed=1)], **{n: a.astype(np.float32) for n, a in constants.items()}
+    )
+    assert [node.op_type for node in model.graph.node] == ["Quant"]
+
+
+@pytest.mark.parametrize("scales", [None, 2])
+def test_a_sign_without_one_constant_scale_stays(scales: int | None) -> None:
+    node = helper.make_node("BipolarQuant", ["x", "ys"], ["y"], domain="qonnx.custom_op.general")
+    constants = {} if scales is None else {"ys": np.ones(scales, np.float32)}
+    assert [node.op_type for node in _expanded([node], **constants).graph.node] == ["BipolarQuant"]
