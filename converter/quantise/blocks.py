@@ -150,7 +150,7 @@ def _reach_of(program: Program, product: Node) -> _Reach | None:
     ]
     if not readers or any(a is None or (a.size > 1 and a.size != a.shape[-1]) for _, _, a in others):
         return None
-    added = [(node, i) for node, i, a in others if a is not None and a.size == channels > 1]
+    added = [(node, i) for node, i, a in others if a is not None and a.size == channels]
     return _Reach(tuple(readers), tuple(added))
 
 
