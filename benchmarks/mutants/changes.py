@@ -40,9 +40,17 @@ class Mutant:
 def places(source: str) -> list[int]:
     """What can be changed: positions in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
-    numbers = (node for node in nodes if isinstance(node, ast.UnaryOp) and _is_changeable(node))
-    signed = {id(node.operand) for node in numbers}  # (-1 is one number)
-    return [place for place, node in enumerate(nodes) if id(node) not in signed and _is_changeable(node)]
+    within = {id(part) for node in nodes for part in _parts_of_number(node)}
+    return [place for place, node in enumerate(nodes) if id(node) not in within and _is_changeable(node)]
+
+
+def _parts_of_number(node: ast.AST) -> list[ast.expr]:
+    """-1 is one number, and so is 2**20."""
+    if isinstance(node, ast.UnaryOp) and _is_changeable(node):
+        return [node.operand]
+    is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    parts = [node.left, node.right] if is_power else []  # type: ignore[attr-defined]
+    return parts if all(isinstance(part, ast.Constant) for part in parts) else []
 
 
 def mutant(path: Path, source: str, place: int) -> Mutant:

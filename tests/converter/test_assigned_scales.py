@@ -10,6 +10,7 @@ import pytest
 
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
+from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.scales import assign_scales, parts_along, saturates_at, unknown_scales
 from fadiff.converter.quantise.weights import Quantisation, quantise, to_int8
@@ -188,6 +189,14 @@ def test_a_bias_that_sums_cannot_hold_makes_weights_coarser() -> None:
     assert found.biases["y"].data.tolist() == pytest.approx([2**30, 0, 0, 0])
     small = program("y = Gemm (x, w, c)", c=[1.0, 0.0, 0.0, 0.0])
     assert _quantised(small, x=1.27, y=1).weights["w"].scale == np.float32(1 / 127)
+
+
+def test_biases_of_a_file_saturate_at_32_bits() -> None:
+    net = program("y = Gemm (x, w, c)", c=[9.0, -9.0, 1.0, 0.0])
+    given = Prescribed({"x": 2.0**-20, "w": 2.0**-10})
+    found = quantise(net, plan(net), {"y": (-1, 1)}, given)
+    assert found.biases["y"].data.tolist() == [2**31 - 1, 1 - 2**31, 2**30, 0]
+    assert found.weights["w"].data.max() == 127 and found.weights["w"].scale == 2.0**-10
 
 
 def test_weights_of_zeros_leave_the_bias_its_precision() -> None:

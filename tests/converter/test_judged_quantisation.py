@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,11 +12,13 @@ from fadiff.converter.ir.program import program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import biased_products
+from fadiff.converter.quantise.columns import balance_inputs
+from fadiff.converter.quantise.doubts import doubts
 from fadiff.converter.quantise.equalise import equalise, find_pairs
 from fadiff.converter.quantise.factors import by_inputs, largest_of_inputs, largest_of_outputs
 from fadiff.converter.quantise.parted import enlarge_parts
 from fadiff.converter.quantise.ranges import Observed, _chunks, channel_maxima, observe, ranges
-from fadiff.converter.quantise.simulate import decibels, deciding_values
+from fadiff.converter.quantise.simulate import Judge, decibels, deciding_values
 from tests.converter.oracle import session
 from tests.converter.programs import model, program
 
@@ -35,6 +39,16 @@ def test_decibels_are_of_all_runs_and_bounded() -> None:
     assert found["c"] == -60.0
     assert decibels({"a": [np.zeros(1)]}, [{"a": np.ones(1)}]) == {"a": 0.0}
     assert decibels({"a": [np.ones(1)]}, [{"a": np.full(1, 1e9)}]) == {"a": pytest.approx(-60.0)}
+
+
+def test_a_judge_takes_the_mean_share_of_noise() -> None:
+    """Of two outputs with 1 % and 0.01 % of noise."""
+    net = model("y = MatMul (x, w) z = MatMul (x, v)", gives="float[2,4] y, float[2,4] z")
+    program = program_of(net)
+    runs = [{"y": np.full((2, 4), 1.1, np.float32), "z": np.full((2, 4), 0.99, np.float32)}]
+    simulation = SimpleNamespace(program=program, steps=plan(program), run=lambda *_: runs)
+    judge = Judge("m", net, simulation, [{"x": np.ones((2, 4), np.float32)}])  # type: ignore[arg-type]
+    assert judge.score(None) == pytest.approx(-10 * np.log10((0.01 + 0.0001) / 2), rel=1e-4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -184,3 +198,98 @@ def test_a_small_part_is_multiplied_in_the_weights_and_divided_behind(small: flo
     feeds = {"x": np.float32([[3, -1]])}
     for found, wanted in zip(session(changed).run(None, feeds), session(net).run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+LOUD = np.float32([1, 30, 0.1, 1])
+"""Of the columns of an input."""
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = MatMul (x, w)",
+        "a = MatMul (x, w) y = Add (a, c)",
+        "a = MatMul (x, w) y = Add (c, a)",
+        "y = Gemm (x, w)",
+        "y = Gemm <beta = 3.0> (x, w)",
+        "y = Gemm <alpha = 0.5, transB = 1> (x, w)",
+        "y = Gemm <alpha = 0.5, beta = 2.0> (x, w, c)",
+        "a = MatMul (x, w) b = MatMul (x, v) y = Add (a, b)",
+        "p, q = Split <axis = 1> (x, sizes) y = MatMul (p, u)",
+    ],
+)
+def test_columns_that_are_made_alike_compute_the_same(body: str, shift: float) -> None:
+    weight = np.arange(16, dtype=np.float32).reshape(4, 4) - 5
+    net = model(
+        body, w=weight, v=weight[::-1] + 1, u=weight[1:], c=[1.0, -2, 3, 4], sizes=np.array([3, 1], np.int64)
+    )
+    generator = np.random.default_rng(0)
+    samples = [
+        {"x": ((generator.uniform(-1, 1, (2, 4)) + shift) * LOUD).astype(np.float32)} for _ in range(40)
+    ]
+    changed, names = balance_inputs("m", net, program_of(net), samples)
+    assert names == ("x",)
+    x = {"x": samples[0]["x"]}
+    for found, wanted in zip(session(changed).run(None, x), session(net).run(None, x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+    factor = next(
+        onnx.numpy_helper.to_array(t)
+        for node in changed.graph.node
+        if node.op_type == "Mul"
+        for t in changed.graph.initializer
+        if t.name == node.input[1]
+    )
+    np.testing.assert_allclose(factor.reshape(-1) * LOUD, 30, rtol=0.3)
+
+
+@pytest.mark.parametrize(
+    ("body", "spread", "middle", "is_changed"),
+    [
+        ("y = MatMul (x, w)", (1, 2, 2, 2.5), 0, False),  # less than three times, and in doubt
+        ("y = MatMul (x, w)", (1, 1, 1, 1), 0.1, False),
+        ("y = MatMul (x, w)", (1, 1, 1, 1), 0.5, True),  # a quarter of half the range off its middle
+        ("y = Sigmoid (x)", (1, 30, 1, 1), 0, False),
+        ("a = MatMul (x, w) y = Add (a, x)", (1, 30, 1, 1), 0, False),
+    ],
+)
+def test_columns_that_are_left_as_they_are(
+    body: str, spread: tuple[float, ...], middle: float, is_changed: bool
+) -> None:
+    net = model(body)
+    grid = np.linspace(-1, 1, 101, dtype=np.float32)[:, None] * np.float32(spread) + np.float32(middle)
+    samples = [{"x": np.stack([row, row])} for row in grid]
+    changed, names = balance_inputs("m", net, program_of(net), samples)
+    assert bool(names) == is_changed == (changed is not net and len(changed.graph.node) > len(net.graph.node))
+    assert not balance_inputs("m", net, program_of(net), samples[:2])[1]
+
+
+def _said(samples: list[np.ndarray], body: str = "y = MatMul (x, w)", **more: object) -> str:
+    net = model(body)
+    spans = {"x": more["span"]} if "span" in more else {}
+    given = [{"x": np.asarray(x, np.float32)} for x in samples]
+    return " / ".join(doubts("m", net, StoredWeights(), program_of(net), given, spans))  # type: ignore[arg-type]
+
+
+def test_samples_that_are_not_typical() -> None:
+    some = [np.float32(np.random.default_rng(i).uniform(-1, 1, (2, 4))) for i in range(8)]
+    some[3][0, 0] = 1.0
+    assert _said(some) == ""
+    assert "there are 7 calibration samples" in _said(some[:7]) and "give 8 or more" in _said(some[:7])
+    assert "there is 1 calibration sample:" in _said(some[:1])
+    assert "all 8 calibration samples are equal" in _said(some[:1] * 8)
+    assert "one number everywhere" in _said([np.full((2, 4), i) for i in range(8)])
+    for factor, said in ((7.9, False), (8.2, True)):
+        loud = [some[3] * factor, *(x for i, x in enumerate(some) if i != 3)]
+        loud[1:] = [x / np.abs(x).max() for x in loud[1:]]
+        assert ("calibration sample 0 alone sets the range of x" in _said(loud)) == said
+
+
+@pytest.mark.parametrize(
+    ("span", "said"), [((-8, 8), False), ((-8.2, 1), True), ((0, 0.126), False), ((0, 0.12), True)]
+)
+def test_samples_that_are_not_what_the_file_expects(span: tuple[float, float], said: bool) -> None:
+    some = [np.float32(np.random.default_rng(i).uniform(-1, 1, (2, 4))) for i in range(8)]
+    for x in some:
+        x[0, 0] = 1.0
+    assert ("expect" in _said(some, span=span)) == said
