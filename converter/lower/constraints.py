@@ -171,7 +171,7 @@ def constant_inputs(program: Program, node: Node) -> str | None:
 
 def bare_matrices(program: Program, node: Node) -> str | None:
     """At least one operand is computed (two constants are folded)."""
-    computed = any(v not in program.constants for v in node.inputs[:2])
+    computed = any(v not in program.constants for v in node.inputs)
     return None if computed else "both operands are constant"
 
 

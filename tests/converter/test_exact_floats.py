@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from fadiff.converter import convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
-from tests.converter.oracle import model_of, session, weights
-from tests.converter.test_operators import CASES, ROWS
+from tests.converter.oracle import ints, model_of, session, weights
+from tests.converter.test_operators import CASES, ROWS, _one
 from tests.converter.test_two_operands import TURNED, TWO_OPERANDS
 
 FUNCTIONS = {
@@ -62,6 +62,16 @@ def _chain(*functions: tuple[str, dict[str, object]]) -> onnx.ModelProto:
     return model
 
 
+def _turned(node: onnx.NodeProto) -> onnx.ModelProto:
+    """An axis of which neighbours do not lie at one distance."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=[1, 0, 2]),
+        helper.make_node("Reshape", ["a", "shape"], ["t"]),
+        node,
+    ]
+    return model_of(nodes, {"x": (2, 3, 4)}, {"y": None}, {"shape": ints(6, 4)}, opset=11)
+
+
 MODELS = {
     **CASES,
     **{f"matmul {name}": _two(*case) for name, case in TWO_OPERANDS.items()},
@@ -73,6 +83,33 @@ MODELS = {
         ("Relu", {}), ("Cast", {"to": TensorProto.BOOL}), ("Cast", {"to": TensorProto.FLOAT})
     ),
     "quick gelu": _chain(("QuickGelu", {"alpha": 1.5, "domain": "com.microsoft"})),
+    **{
+        f"layer norm from axis {axis}": _one(
+            "LayerNormalization", (2, 3, 4), constants=given, axis=axis, epsilon=0.5
+        )
+        for axis, given in (
+            (-1, {"s": weights(1, 4)}),
+            (1, {"s": weights(1, 3, 4), "b": weights(2, 3, 4)}),
+            (-2, {"s": weights(1, 3, 4), "b": weights(2, 3, 4)}),
+        )
+    },
+    "instance norm 1-d": _one(
+        "InstanceNormalization", (2, 3, 5), constants={"s": weights(1, 3), "b": weights(2, 3)}, epsilon=0.5
+    ),
+    **{
+        f"{op} {attributes}": _chain(("Relu", {}), (op, attributes), ("Cast", {"to": TensorProto.FLOAT}))
+        for op in ("ArgMax", "ArgMin")
+        for attributes in (
+            {"axis": 0},
+            {"axis": -1, "keepdims": 0},
+            {"axis": 1, "select_last_index": 1},
+        )
+    },
+    **{
+        f"{op} of turned axes {axes}": _turned(helper.make_node(op, ["t"], ["y"], axes=axes, keepdims=keeps))
+        for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+        for axes, keeps in (([0], 0), ([1], 1), ([0, 1], 1))
+    },
     "gelu by tanh": _function("Gelu", approximate="tanh"),
 }
 
