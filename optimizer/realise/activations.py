@@ -25,17 +25,11 @@ _EVERY = np.arange(-128, 128)
 def realised_activation(graph: Graph, layer: Layer, target: Target) -> Realised | None:
     """One product; None where the hardware lacks I-GELU, of tables that it does not come near to, and of
     elements in another order than before."""
-    if not target.has_normalizations or not isinstance(layer, HostLayer):
+    table = dense_table(graph, layer)
+    if table is None or not target.has_normalizations:
         return None
-    operator = layer.operator
-    if not isinstance(operator, Lookup):
-        return None
-    x, table = (graph.tensors[name] for name in layer.inputs[:2])
-    out, loops = graph.tensors[layer.outputs[0]], operator.loops
-    dense = loops.shape == (x.size,) == (out.size,) and loops.output == loops.inputs[0]
-    if not dense or loops.output.offset or (x.dtype, out.dtype) != ("int8", "int8") or table.data is None:
-        return None
-    found = nearest_igelu(np.asarray(table.data, np.int8).tobytes())
+    x, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
+    found = nearest_igelu(table.tobytes())
     block = max(n for n in range(1, target.side + 1) if x.size % n == 0)
     if found is None or block < min(target.side, 4):
         return None
@@ -56,6 +50,18 @@ def realised_activation(graph: Graph, layer: Layer, target: Target) -> Realised 
         polynomial=polynomial,
     )
     return Realised("store through I-GELU", (layer.name,), (product,), (ones,), exact=False)
+
+
+def dense_table(graph: Graph, layer: Layer) -> np.ndarray | None:
+    """int8 [256] by which a layer replaces each element in its place; None where it does not."""
+    if not isinstance(layer, HostLayer) or not isinstance(layer.operator, Lookup):
+        return None
+    x, table = (graph.tensors[name] for name in layer.inputs[:2])
+    out, loops = graph.tensors[layer.outputs[0]], layer.operator.loops
+    dense = loops.shape == (x.size,) == (out.size,) and loops.output == loops.inputs[0]
+    if not dense or loops.output.offset or (x.dtype, out.dtype) != ("int8", "int8") or table.data is None:
+        return None
+    return np.asarray(table.data, np.int8)
 
 
 @lru_cache(maxsize=1024)

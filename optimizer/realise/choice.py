@@ -18,8 +18,10 @@ from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.merged_columns import with_merged_columns
 from fadiff.optimizer.realise.norms import realised_norm
+from fadiff.optimizer.realise.ramps import realised_ramps
 from fadiff.optimizer.realise.realised import Realised, with_realised
 from fadiff.optimizer.realise.softmax import realised_softmax
+from fadiff.optimizer.realise.space_to_depth import in_space_to_depth
 from fadiff.optimizer.realise.sums import realised_sum
 from fadiff.optimizer.realise.tables_of_products import realised_table_of_product
 from fadiff.optimizer.search import optimize
@@ -37,10 +39,17 @@ EXACT: tuple[Realisation, ...] = (
     realised_channel_product,
     realised_max_pool,
     realised_table_of_product,
+    in_space_to_depth,
     with_merged_columns,
 )
 """The same bits."""
-CLOSE: tuple[Realisation, ...] = (realised_norm, realised_softmax, realised_linear_map, realised_activation)
+CLOSE: tuple[Realisation, ...] = (
+    realised_norm,
+    realised_softmax,
+    realised_linear_map,
+    realised_activation,
+    realised_ramps,
+)
 """As near to the float function, with other roundings."""
 
 
