@@ -325,15 +325,16 @@ class InverseRoot(RowOperator):
 class Moments(RowOperator):
     """Terms that a layer norm adds to each row before it divides, and for each row a float32: 1 / deviation.
 
-    Inputs are products of rows of `width` elements as of `InverseRoot`, and their sums.  It writes the second
-    half of its output, a row of moments for each, in units of the elements: mean to the nearest integer and
-    the rest in 16ths, deviation likewise, at the start of each `block` elements, whose others are 0.
+    Inputs are products of rows of `width` elements as of `InverseRoot`, and their sums.  Of its output it
+    writes the `room` elements behind every `block` elements of a row, in units of these: mean to the nearest
+    integer and the rest in 16ths, deviation likewise; then 0.
     """
 
     op = "moments"
     least_inputs = 2
     width: int
     block: int
+    room: int
     part: float
     """Share of one element in a mean."""
     variance_scale: float

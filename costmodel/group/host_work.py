@@ -90,7 +90,7 @@ def _operator(graph: Graph, layer: HostLayer, *, row_by_row: bool) -> tuple[str,
         case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.Exponentials(rows=rows):
             return layer.op, 1 + ROW_ELEMENTS / rows.length
         case ops.Moments(rows=rows):
-            return layer.op, 0.25 + rows.outer * ROW_OF_MOMENTS / written
+            return layer.op, rows.outer * ROW_OF_MOMENTS / written
         case ops.FloatProduct(dims=dims):
             return layer.op, math.prod(dims) / written
         case ops.Copy(loops=loops):

@@ -201,12 +201,12 @@ def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
         case ops.InverseRoot(scale=scale, epsilon=epsilon):
             mean = (float_literal(scale), float_literal(epsilon))
             return HostCall("inverse_root", (rows, a.input(0), a.output, *mean))
-        case ops.Moments(width=width, block=block):
+        case ops.Moments(width=width, block=block, room=room):
             of_row = (operator.part, operator.variance_scale, operator.epsilon, operator.steps)
             constants = map(float_literal, of_row)
             read = (a.input(i) for i in range(2))
             written = (a.at[name] for name in a.layer.outputs)
-            return HostCall("moments", (rows, *read, *written, width, block, *constants))
+            return HostCall("moments", (rows, *read, *written, width, block, room, *constants))
         case ops.LogSoftmax(ratio=ratio, unit=unit):
             levels: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
             if len(a.layer.inputs) > 1:  # int8

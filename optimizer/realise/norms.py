@@ -2,8 +2,8 @@
 
 Sums of squares are products of rows with their transposes, sums products with ones.  The core makes of them
 the reciprocal of each row's deviation, by which the last product's rows are scaled as they are stored.  That
-product multiplies by gamma: channel by channel in RMS norms; with a mean and beta in blocks of channels, with
-a second tap whose weights take the mean away and add beta, in units of deviation.
+product multiplies by gamma, in blocks of channels; with a mean and beta each block has a few channels more,
+whose weights take the mean away and add beta, in units of deviation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.realise.realised import Realised
 
 _FORM = "product with a scale per row"
-_LEAST_BLOCK = 4
-"""Channels in which the second tap holds mean and deviation, each in two parts."""
+_MOMENTS = 4
+"""Channels that hold mean and deviation, each in two parts."""
 
 
 def realised_norm(graph: Graph, layer: Layer, target: Target) -> Realised | None:
@@ -35,7 +35,7 @@ def realised_norm(graph: Graph, layer: Layer, target: Target) -> Realised | None
     if source.dtype != "int8" or source.zero or out.zero or not gamma.any() or not _float32(operator.epsilon):
         return None  # (without epsilon a row of zeros would have an infinite factor)
     width = operator.rows.length
-    blocks = [n for n in range(_LEAST_BLOCK, target.max_block_len * target.side + 1) if width % n == 0]
+    blocks = [n for n in range(_MOMENTS, target.max_block_len * target.side + 1) if width % n == 0]
     if not blocks or (beta.any() and not operator.center):
         return None
     if not operator.center:
@@ -106,43 +106,43 @@ def _layer_norm(
         (rows, 1),
     )
     factors = Tensor(f"{layer.name}.factors", (rows,), "float32")
-    beside = Tensor(f"{layer.name}.moments", (2, rows, width), "int8", x.scale)
+    groups, room = width // block, max(_MOMENTS, target.side)
+    pitch = block + room
+    beside = Tensor(f"{layer.name}.moments", (rows, groups, pitch), "int8", x.scale)
     constants = (1 / width, operator.variance_scale, operator.epsilon, 1 / scale)
-    moments = Moments(Rows(rows, products.shape[1], 1), width, block, *map(_float32, constants))
+    moments = Moments(Rows(rows, products.shape[1], 1), width, block, room, *map(_float32, constants))
     core = HostLayer(beside.name, moments, (products.name, sums.name), (beside.name, factors.name))
-    all_of_it = Access(0, (width, 1))
-    copy = HostLayer(
-        f"{layer.name}.rows", Copy(Loops((rows, width), (all_of_it,), all_of_it)), (x.name,), (beside.name,)
-    )
+    blocks = Loops((rows * groups, block), (Access(0, (block, 1)),), Access(0, (pitch, 1)))
+    copy = HostLayer(f"{layer.name}.rows", Copy(blocks), (x.name,), (beside.name,))
     step = max(float(np.abs(values).max()) for values in affine) / 127
-    weights = _taps(affine[0] / step, affine[1] / step, block)
+    weights = _weights(affine[0] / step, affine[1] / step, block, room)
     weight = Tensor(
         f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
     )
     product = TensorCoreLayer(
         layer.name,
-        "conv",
-        Dims(G=width // block, K=block, C=block, Q=rows, R=2),
-        View(beside.name, 0, (block, 0, rows * width, width, 1)),
-        View(weight.name, 0, (2 * block * block, block * block, block * block, block, 1)),
-        View(out.name, 0, (block, 0, 0, width, 1)),
-        (2, rows),
+        "bmm",
+        Dims(G=groups, K=block, C=pitch, P=rows),
+        View(beside.name, 0, (pitch, 0, groups * pitch, 0, 1)),
+        View(weight.name, 0, (pitch * block, pitch * block, pitch * block, block, 1)),
+        View(out.name, 0, (block, 0, width, 0, 1)),
+        (rows, 1),
         scale=_float32(scale * step),
         onnx_nodes=layer.onnx_nodes,
-        row_scale=View(factors.name, 0, (0, 0, 0, 1, 0)),
+        row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
     )
     tensors = (products, ones, sums, factors, beside, weight)
     return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors, exact=False)
 
 
-def _taps(gamma: np.ndarray, beta: np.ndarray, block: int) -> np.ndarray:
-    """Weights [groups, 2, 1, block, block]: gamma on the diagonal; what mean and deviation add."""
-    weights = np.zeros((len(gamma) // block, 2, 1, block, block), np.int8)
+def _weights(gamma: np.ndarray, beta: np.ndarray, block: int, room: int) -> np.ndarray:
+    """[groups, block + room, block]: gamma on the diagonal, then what mean and deviation add."""
+    weights = np.zeros((len(gamma) // block, block + room, block), np.int8)
     of_block = np.rint(gamma).reshape(-1, block)
     every = np.arange(block)
-    weights[:, 0, 0, every, every] = of_block
+    weights[:, every, every] = of_block
     parts = (-of_block, -of_block / 16, beta.reshape(-1, block), beta.reshape(-1, block) / 16)
-    weights[:, 1, 0, : len(parts)] = np.rint(np.stack(parts, 1))
+    weights[:, block : block + _MOMENTS] = np.rint(np.stack(parts, 1))
     return weights
 
 

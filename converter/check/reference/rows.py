@@ -69,10 +69,12 @@ def moments(emit: Emit, layer: HostLayer, operator: ops.Moments) -> None:
         whole = emit.op("Round", value)
         rest = emit.op("Round", emit.op("Mul", emit.op("Sub", value, whole), number(16)))
         values += [emit.reshape(emit.cast(v, "int8"), (rows.outer, 1, 1)) for v in (whole, rest)]
-    rest_of_block = np.zeros((rows.outer, 1, operator.block - len(values)), np.int8)
-    block = emit.op("Concat", *values, emit.constant(rest_of_block), axis=2)
-    added = emit.op("Tile", block, emit.ints([1, width // operator.block, 1]))
-    emit.write(layer.outputs[0], added, rows.outer * width, (rows.outer, width), (width, 1))
+    rest_of_room = np.zeros((rows.outer, 1, operator.room - len(values)), np.int8)
+    room = emit.op("Concat", *values, emit.constant(rest_of_room), axis=2)
+    groups, pitch = width // operator.block, operator.block + operator.room
+    added = emit.op("Tile", room, emit.ints([1, groups, 1]))
+    shape, strides = (rows.outer * groups, operator.room), (pitch, 1)
+    emit.write(layer.outputs[0], added, operator.block, shape, strides)
 
 
 def _shares(emit: Emit, layer: HostLayer, operator: ops.Softmax | ops.Exponentials) -> tuple[str, str]:

@@ -91,14 +91,12 @@ ALWAYS_INLINE void split(float value, int8_t *to)
     to[1] = (int8_t)nearest(rest * 16.0f);
 }
 
-/* Of every row of `width` elements mean and deviation, split, at the start of each `block` of a row in the second half
- * of the output, and 1 / deviation.  The deviation in units of elements is at most 127. */
+/* Of every row of `width` elements mean and deviation, split, in the room behind each block of the output, and
+ * 1 / deviation.  The deviation in units of elements is at most 127. */
 static inline void moments(
     const rows_t *rows, const int32_t *products, const int32_t *sums, elem_t *output, float *factors, int32_t width,
-    int32_t block, float part, float variance_scale, float epsilon, float steps)
+    int32_t block, int32_t room, float part, float variance_scale, float epsilon, float steps)
 {
-    output += (ptrdiff_t)rows->outer * width;
-    clear(output, rows->outer * width);
     for (int32_t o = 0; o < rows->outer; o++) {
         const int64_t total = sums[o];
         const int64_t spread = (int64_t)squares_of(rows, products, o) * width - total * total;
@@ -110,7 +108,10 @@ static inline void moments(
         split((float)total * part, row);
         split(smaller(root * steps, 127.0f), row + 2);
         for (int32_t c = 0; c < width; c += block) {
-            memcpy(output + (ptrdiff_t)o * width + c, row, sizeof row);
+            output += block;
+            clear(output, room);
+            memcpy(output, row, sizeof row);
+            output += room;
         }
     }
 }
