@@ -59,16 +59,19 @@ static inline void store_core_rows(
     const core_product_t *product, uintptr_t c, const float *factors, uint64_t row, int32_t i, int32_t j,
     int32_t blocks)
 {
-    const int32_t most = MAX_BLOCK_LEN * DIM;
-    acc_scale_t scale = product->scale * *factors;
+    const int32_t most = MAX_BLOCK_LEN * DIM, activation = product->activation;
+    const ptrdiff_t step = product->factor;
+    const uintptr_t pitch = product->c;
+    const acc_scale_t of_all = product->scale;
+    acc_scale_t scale = of_all * *factors;
     for (int32_t left = DIM; i > 0; i--, left--) {
         if (left == 0) {
             left = DIM;
             row += (uint64_t)(DIM * (blocks - 1));
         }
-        factors += i > 1 ? product->factor : 0;
-        const acc_scale_t next = product->scale * *factors;
-        gemmini_extended_config_st(0, product->activation, scale);
+        factors += i > 1 ? step : 0;
+        const acc_scale_t next = of_all * *factors;
+        gemmini_extended_config_st(0, activation, scale);
         scale = next;
         uintptr_t to = c;
         uint64_t from = row;
@@ -77,7 +80,7 @@ static inline void store_core_rows(
             to += (uintptr_t)most;
             from += (uint64_t)most;
         }
-        c += product->c;
+        c += pitch;
         row++;
     }
 }
