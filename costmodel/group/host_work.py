@@ -28,7 +28,9 @@ RUN_ELEMENTS = 256
 SHORT_RUN_ELEMENTS = 6
 """those of any other operator,"""
 ROW_ELEMENTS = 13
-"""and what a row's sums and factors take of its own operator."""
+"""what a row's sums and factors take of its own operator, """
+ROW_OF_EXPONENTIALS = 7
+"""and what they take where the core divides beside its other work."""
 ROW_OF_MOMENTS = 200
 """Those of a row that its moments, a division and a root, take as long as."""
 MASK_ELEMENTS, MASKED_ELEMENTS = 0.2, 0.08
@@ -86,9 +88,9 @@ def _operator(graph: Graph, layer: HostLayer, *, row_by_row: bool) -> tuple[str,
         case ops.Softmax(mask_rows=masks, rows=rows) | ops.Exponentials(mask_rows=masks, rows=rows) if masks:
             of_mask = MASK_ELEMENTS * (1 if row_by_row else masks / rows.outer)
             left = _left(graph.tensors[layer.inputs[-1]], rows, masks)
-            return layer.op, left + of_mask + ROW_ELEMENTS / rows.length
+            return layer.op, left + of_mask + _row_elements(layer) / rows.length
         case ops.Softmax(rows=rows) | ops.LogSoftmax(rows=rows) | ops.Exponentials(rows=rows):
-            return layer.op, 1 + ROW_ELEMENTS / rows.length
+            return layer.op, 1 + _row_elements(layer) / rows.length
         case ops.Moments(rows=rows):
             return layer.op, rows.outer * ROW_OF_MOMENTS / written
         case ops.FloatProduct(dims=dims):
@@ -105,6 +107,10 @@ def _operator(graph: Graph, layer: HostLayer, *, row_by_row: bool) -> tuple[str,
         case ops.StridedOperator(loops=loops) as operator:  # it may write a part
             return ("division" if _divides(operator) else layer.op), _walked(loops) / written
     return layer.op, 1
+
+
+def _row_elements(layer: HostLayer) -> int:
+    return ROW_OF_EXPONENTIALS if isinstance(layer.operator, ops.Exponentials) else ROW_ELEMENTS
 
 
 def _left(mask: Tensor, rows: ops.Rows, masks: int) -> float:

@@ -11,6 +11,7 @@ from fadiff.converter.ir.host import (
     AveragePool,
     Binary,
     Copy,
+    Exponentials,
     GlobalAveragePool,
     HostOperator,
     Lookup,
@@ -58,6 +59,16 @@ def masked(mask: list[list[int]]) -> Graph:
     return builder.build((y,))
 
 
+def exponentials() -> Graph:
+    builder = GraphBuilder("exponentials")
+    x = builder.input("x", SHAPE, scale=0.1)
+    table = builder.tensor("table", (256,), "int32", data=np.ones(256, np.int32))
+    e = builder.tensor("e", SHAPE, scale=1.0)
+    reciprocals = builder.tensor("reciprocals", (60,), "float32")
+    builder.host("layer", Exponentials(ROWS), (x, table), (e, reciprocals))
+    return builder.build((e, reciprocals))
+
+
 LATER = [[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0, 1]]
 
 
@@ -88,6 +99,7 @@ def work_of(graph: Graph, name: str = "layer") -> HostWork:
         (single(Binary(PAIR, "div", 1.0, 1.0, 1.0)), "division", SIZE + 6),
         (single(Binary(PAIR, "add", 1.0, 1.0, 1.0)), "binary", SIZE + 6),
         (single(Softmax(ROWS, 1.0)), "softmax", SIZE + 60 * 13),
+        (exponentials(), "exponentials", SIZE + 60 * 7),
         (masked(LATER), "softmax", round(SIZE * (15 / 21 + 0.08 * 6 / 21 + 0.2 * 3 / 60)) + 60 * 13),
         (masked([row[::-1] for row in LATER]), "softmax", round(SIZE * (1 + 0.2 * 3 / 60)) + 60 * 13),
     ],
