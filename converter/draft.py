@@ -127,16 +127,7 @@ class Drafter:
         return self._draft(model, self._read_again(model), caps, note)
 
     def _read_again(self, model: onnx.ModelProto) -> Program:
-        """The program of a changed model, with the same ends."""
-        before = self.simplified.program
-        program = program_of(model, self.weights)
-        return replace(
-            program,
-            states=before.states,
-            common_scales=before.common_scales,
-            float_inputs=before.float_inputs,
-            byte_inputs=before.byte_inputs,
-        )
+        return program_of(model, self.weights, self.simplified.program)
 
     def _draft(
         self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""

@@ -332,20 +332,14 @@ def _with_types(
     """Told what comes as bytes and what as floats."""
     scales, zeros = dict(simplified.given.steps), dict(simplified.given.zeros)
     model, found = take_bytes(simplified.model, program, types, samples, simplified.spans)
-    read = program_of(model, weights) if found else program
+    read = program_of(model, weights, program) if found else program
     for name in found:  # (what a file says of the input holds for the numbers behind the bytes)
         number = read.consumers(name)[0].outputs[0]
         scales.update({number: scales.pop(name)} if name in scales else {})
         zeros.update({number: zeros.pop(name)} if name in zeros else {})
     states = {state.input for state in program.states}
     floats = {name for name in program.inputs if types.get(name) == "float32"} - states
-    told = replace(
-        read,
-        states=program.states,
-        common_scales=program.common_scales,
-        float_inputs=frozenset(floats),
-        byte_inputs=found,
-    )
+    told = replace(read, float_inputs=frozenset(floats), byte_inputs=found)
     given = replace(simplified.given, steps=scales, zeros=zeros)
     return replace(simplified, model=model, program=told, given=given)
 

@@ -9,9 +9,8 @@ import onnx
 
 from fadiff.converter.decompose import decompose
 from fadiff.converter.decompose.contrib import expand_contrib
-from fadiff.converter.decompose.parted_inputs import functions_before_parts
+from fadiff.converter.decompose.picks import drop_unused, functions_before_parts
 from fadiff.converter.decompose.tables import tabulate
-from fadiff.converter.decompose.unused import drop_unused
 from fadiff.converter.dequantise.strip import strip_quantisation
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.ir.program import Program, program_of

@@ -104,7 +104,8 @@ def _kept_float(conversion: Conversion) -> FloatRecord | None:
     from fadiff.costmodel.schedule.conversion_record import FloatRecord
 
     graph, mixed = conversion.graph, conversion.mixed
-    layers = tuple(layer.name for layer in graph.layers if layer.op.startswith("float_"))
+    kept = (x for x in graph.layers if x.op.startswith("float_") or graph.is_kept_float(x))
+    layers = tuple(layer.name for layer in kept)
     states = tuple(s.input for s in graph.states if graph.tensors[s.input].dtype == "float32")
     if not layers:
         return None

@@ -13,9 +13,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx_ir
-from onnx_ir import DataType
+from onnx_ir import DataType, Value
 
-from fadiff.converter.ir.kinds import ARITHMETIC, named
+from fadiff.converter.ir.edit import content_of
+from fadiff.converter.ir.kinds import ARITHMETIC, KEEPS_SCALE, Kind, named
 
 EIGHT_BITS = (DataType.INT8, DataType.UINT8)
 WIDE = (np.int16, np.uint16)
@@ -61,6 +62,34 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Smallest and largest integer of a type, those of 2 and 4 bits included."""
     limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     return int(limits.min), int(limits.max)
+
+
+_JOINS = (named(ARITHMETIC | Kind.JOIN) - {"Sub"}) | {"Sum"}
+_KEEPS_SIGN = _JOINS | named(KEEPS_SCALE | Kind.POOL | Kind.GLOBAL_POOL | Kind.SUM | Kind.RESIZE)
+_NEVER = named(Kind.NOT_NEGATIVE)
+
+
+class NotNegative(set[Value]):
+    """Values that cannot be below zero."""
+
+    def see(self, node: onnx_ir.Node) -> None:
+        """Add what a node gives, if it is such."""
+        inputs = [value for value in node.inputs if value is not None]
+        read = inputs if node.op_type in _JOINS else inputs[:1]
+        inherits = node.op_type in _KEEPS_SIGN and all(map(self._has, read))
+        if node.op_type in _NEVER or inherits or _is_even_power(node):
+            self.update(node.outputs)
+
+    def _has(self, value: Value) -> bool:
+        array = content_of(value)
+        return value in self or (array is not None and bool(np.all(array >= 0)))
+
+
+def _is_even_power(node: onnx_ir.Node) -> bool:
+    if node.op_type == "Mul":
+        return node.inputs[0] is node.inputs[1]
+    exponent = content_of(node.inputs[1]) if node.op_type == "Pow" else None
+    return exponent is not None and bool(np.all(np.rint(exponent) % 2 == 0))
 
 
 _STEPS = 255

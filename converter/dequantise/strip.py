@@ -20,6 +20,7 @@ from onnx_ir import DataType, Value
 from fadiff.converter.dequantise.affine import (
     EIGHT_BITS,
     WIDE,
+    NotNegative,
     along_axis,
     is_integer,
     is_lowest,
@@ -32,16 +33,13 @@ from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_int
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
 from fadiff.converter.ir.edit import Editor, content_of, input_of
-from fadiff.converter.ir.kinds import ARITHMETIC, KEEPS_SCALE, Kind, named
+from fadiff.converter.ir.kinds import KEEPS_SCALE, Kind, named
 from fadiff.converter.ir.scale import NOTHING, Prescribed, Scale
 from fadiff.converter.read.fold import fold_constants
 from fadiff.converter.read.inputs import Spans
 
 _QUANTISE = "QuantizeLinear"
-_NOT_NEGATIVE = named(Kind.NOT_NEGATIVE)
-_JOINS = (named(ARITHMETIC | Kind.JOIN) - {"Sub"}) | {"Sum"}
 _GIVES = named(KEEPS_SCALE)
-_KEEPS_SIGN = _JOINS | named(KEEPS_SCALE | Kind.POOL | Kind.GLOBAL_POOL | Kind.SUM | Kind.RESIZE)
 _DEQUANTISE = "DequantizeLinear"
 _SIZES = named(Kind.SIZE)
 _ON_INTEGERS = _SIZES | named(KEEPS_SCALE | Kind.JOIN | Kind.PAD | Kind.RESIZE) | {"Clip"}
@@ -98,7 +96,7 @@ class _Stripper:
         """What stands for a value after the saturation of QuantizeLinear."""
         self.weights = set[Value]()
         """Constants that have a scale."""
-        self.not_negative = set[Value]()
+        self.not_negative = NotNegative()
         self.scales = dict[Value, float]()
         self.channels = dict[Value, np.ndarray]()
         self.zeros = dict[Value, Scale]()
@@ -182,10 +180,7 @@ class _Stripper:
         elif node.op_type == "Transpose" and self.channels.get(inputs[0], np.ones(())).ndim:
             order = node.attributes.get_ints("perm")
             self.channels[node.outputs[0]] = self.channels[inputs[0]].transpose(order)
-        read = inputs if node.op_type in _JOINS else inputs[:1]
-        inherits = node.op_type in _KEEPS_SIGN and all(self._is_not_negative(v) for v in read)
-        if node.op_type in _NOT_NEGATIVE or inherits or _is_even_power(node):
-            self.not_negative.update(node.outputs)
+        self.not_negative.see(node)
 
     def _multiply_instead(self, node: onnx_ir.Node) -> None:
         """A division by constants as a product, which ONNX Runtime folds into the convolution before it.
@@ -200,10 +195,6 @@ class _Stripper:
             node.op_type = "Mul"
             factor = self.edit.constant(f"{node.outputs[0].name}.factor", np.float32(1.0) / divisor)
             node.replace_input_with(1, factor)
-
-    def _is_not_negative(self, value: Value) -> bool:
-        array = content_of(value)
-        return value in self.not_negative or (array is not None and bool(np.all(array >= 0)))
 
     def _dequantise_table(self, node: onnx_ir.Node) -> None:
         """Rows of a table of integers, dequantised behind the Gather: the table itself becomes float."""
@@ -284,7 +275,8 @@ class _Stripper:
             (clipped,) = self.edit.insert(node, op, inputs, wanted, called=called)
             self.clipped[source] = clipped
             self._know(clipped, scale, zero)
-            self.not_negative.update(() if saturates else (clipped,))
+            if not saturates:
+                self.not_negative.add(clipped)
         self.stands[output] = self.clipped[source]
 
     def _saturates(self, value: Value) -> bool:
@@ -400,13 +392,6 @@ class _Stripper:
                     f"{self.scales[value]:.6g}"
                 )
         return notes
-
-
-def _is_even_power(node: onnx_ir.Node) -> bool:
-    if node.op_type == "Mul":
-        return node.inputs[0] is node.inputs[1]
-    exponent = content_of(node.inputs[1]) if node.op_type == "Pow" else None
-    return exponent is not None and bool(np.all(np.rint(exponent) % 2 == 0))
 
 
 def _by_name(known: Mapping[Value, _Known]) -> dict[str, _Known]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -179,6 +179,13 @@ class Editor:
     def set(self, node: onnx_ir.Node, **attributes: Any) -> None:
         """Give attributes of a node other values."""
         node.attributes.update((name, _attribute(name, value)) for name, value in attributes.items())
+
+    def change_constant(self, node: Node, place: int, change: Callable[[np.ndarray], np.ndarray]) -> None:
+        """A node of the program reads another constant; others who read the one before keep it."""
+        reader = self.node(node)
+        array = content_of(reader.inputs[place])
+        assert array is not None
+        reader.replace_input_with(place, self.constant(node.inputs[place], change(array)))
 
     def become(self, node: onnx_ir.Node, op: str, inputs: Sequence[Value | None]) -> None:
         """A node is another operator of ONNX, of these inputs."""

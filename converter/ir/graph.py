@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fadiff.converter.ir.host import Activation as Activation
-from fadiff.converter.ir.host import Fill, HostOperator, StridedOperator
+from fadiff.converter.ir.host import Copy, Fill, Gather, HostOperator, Scatter, StridedOperator
 from fadiff.converter.ir.loops import Dims
 from fadiff.converter.ir.recurrence import Operation, Repeat, State, find_repeats
 
@@ -288,6 +288,12 @@ class Graph:
         values = (*self.inputs, *(name for layer in self.layers for name in layer.outputs))
         types = {self.tensors[name].dtype for name in values}
         return "float32" if "float32" in types and "int8" not in types else "int8"
+
+    def is_kept_float(self, layer: Layer) -> bool:
+        """Whether the core computes with float32 beside an int8 array, and does not move it alone."""
+        moves = isinstance(layer, HostLayer) and isinstance(layer.operator, Copy | Fill | Gather | Scatter)
+        types = {self.tensors[name].dtype for name in (*layer.inputs[:1], layer.outputs[0])}
+        return types == {"float32"} and self.element_type == "int8" and not moves
 
     @cached_property
     def by_name(self) -> Mapping[str, Layer]:

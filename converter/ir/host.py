@@ -1,11 +1,10 @@
 """Host operators: one record per kind, with everything its C needs besides the tensors (docs/host-ops.md).
 
-`op` is the name of the kind.  Scales are float32 values.
+`op` is the name of the kind, scales are float32 values; layers of float32 tensors compute in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -87,16 +86,8 @@ class Formula(StridedOperator):
 
 
 @dataclass(frozen=True)
-class FloatFormula(StridedOperator):
-    """The same beside an int8 array."""
-
-    op = "float_formula"
-    formula: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Binary(StridedOperator):
-    """A function of two elements."""
+    """A function of two elements; scales and `ceiling` (of float32 alone) are float32 numbers."""
 
     op = "binary"
     walked = 2
@@ -105,6 +96,7 @@ class Binary(StridedOperator):
     b_scale: float
     scale: float
     activation: Activation = "none"
+    ceiling: float | None = None
 
 
 @dataclass(frozen=True)
@@ -116,17 +108,6 @@ class TableProduct(StridedOperator):
     least_inputs = 3
     scale: float
     activation: Activation = "none"
-
-
-@dataclass(frozen=True)
-class FloatBinary(StridedOperator):
-    """A function of two float32 numbers beside an int8 array."""
-
-    op = "float_binary"
-    walked = 2
-    function: str
-    activation: Activation = "none"
-    ceiling: float | None = None
 
 
 @dataclass(frozen=True)
@@ -174,15 +155,6 @@ class ScaleShift(StridedOperator):
 
 
 @dataclass(frozen=True)
-class FloatScaleShift(StridedOperator):
-    """The same beside an int8 array."""
-
-    op = "float_scale_shift"
-    walked = 3
-    activation: Activation = "none"
-
-
-@dataclass(frozen=True)
 class Add(HostOperator):
     """The residual addition that Gemmini does: operands of one shape, dense."""
 
@@ -212,14 +184,6 @@ class MaxPool(HostOperator):
 
 
 @dataclass(frozen=True)
-class FloatMaxPool(HostOperator):
-    """Largest number of each window beside an int8 array."""
-
-    op = "float_max_pool"
-    window: PoolWindow
-
-
-@dataclass(frozen=True)
 class AveragePool(HostOperator):
     """Mean of each window."""
 
@@ -244,11 +208,6 @@ class ResizeLinear(HostOperator):
     op = "resize_linear"
     least_inputs = 5
     scale: float
-
-
-def row_of_squares(row: int, rows: Rows) -> int:
-    """Where among its products a row meets itself: blocks of `length` rows, the last at the end."""
-    return row - min(row - row % rows.length, rows.outer - rows.length)
 
 
 @dataclass(frozen=True)
@@ -312,8 +271,8 @@ class Exponentials(RowOperator):
 class InverseRoot(RowOperator):
     """A float32 for each row: 1 / root(mean square + epsilon).
 
-    The input has products of each row with `length` others, itself among them (`row_of_squares`): the sum of
-    its squares, which `scale` makes the mean.
+    The input has products of each row with those of its block of `length` (the last block ends at the end):
+    with itself the sum of its squares, which `scale` makes the mean.
     """
 
     op = "inverse_root"
@@ -436,12 +395,6 @@ class FloatSums(HostOperator):
     ceiling: float | None = None
 
 
-def _operators(kind: type[HostOperator]) -> Iterator[type[HostOperator]]:
-    """Those with a name of their own: the others are only what several share."""
-    for found in kind.__subclasses__():
-        if "op" in vars(found):
-            yield found
-        yield from _operators(found)
-
-
-OPERATORS = tuple(_operators(HostOperator))
+_KINDS = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, HostOperator)]
+OPERATORS = tuple(kind for kind in _KINDS if "op" in vars(kind))
+"""Those with a name of their own: the others are only what several share."""

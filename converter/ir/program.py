@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -172,10 +172,13 @@ def static_shapes(
     return found
 
 
-def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> Program:
+def program_of(
+    model: onnx.ModelProto, weights: StoredWeights | None = None, like: Program | None = None
+) -> Program:
     """Read a normalised model (subgraphs already folded away or left as attributes).
 
-    `weights` are inputs of the graph that are constants, stored on disk.
+    `weights` are inputs of the graph that are constants, stored on disk; `like` is the program before a
+    change that left its ends: what is known of inputs and states still holds.
     """
     weights = weights or StoredWeights()
     graph = model.graph
@@ -203,13 +206,22 @@ def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> 
                 proto=node,
             )
         )
-    return Program(
+    program = Program(
         nodes=tuple(nodes),
         constants=Constants(constants, weights) if weights else constants,
         shapes=static_shapes(graph, values),
         types=types,
         inputs=tuple(v.name for v in graph.input if v.name not in constants and v.name not in weights),
         outputs=tuple(v.name for v in graph.output),
+    )
+    if like is None:
+        return program
+    return replace(
+        program,
+        states=like.states,
+        common_scales=like.common_scales,
+        float_inputs=like.float_inputs,
+        byte_inputs=like.byte_inputs,
     )
 
 

@@ -162,15 +162,11 @@ def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
         case ops.Add(activation=activation):
             access = Access(0, (1,))
             loops = Loops((graph.tensors[layer.outputs[0]].size,), (access, access), access)
-            return replace(layer, operator=ops.FloatBinary(loops, "add", activation, ceiling))
-        case ops.Binary(loops=loops, function=function, activation=activation):
-            return replace(layer, operator=ops.FloatBinary(loops, function, activation, ceiling))
-        case ops.Formula(loops=loops, formula=formula):
-            return replace(layer, operator=ops.FloatFormula(loops, without_library(formula)))
-        case ops.MaxPool(window=window):
-            return replace(layer, operator=ops.FloatMaxPool(window))
-        case ops.ScaleShift(loops=loops, activation=activation):
-            return replace(layer, operator=ops.FloatScaleShift(loops, activation))
+            return replace(layer, operator=ops.Binary(loops, "add", 1.0, 1.0, 1.0, activation, ceiling))
+        case ops.Binary() as operator:
+            return replace(layer, operator=replace(operator, ceiling=ceiling))
+        case ops.Formula(formula=formula) as operator:
+            return replace(layer, operator=replace(operator, formula=without_library(formula)))
     return layer
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -51,13 +52,13 @@ def sort_channels(model: onnx.ModelProto, program: Program) -> onnx.ModelProto |
         if (reach := _reach_of(program, product)) is None:
             continue
         found = True
-        _reorder(edit, product, 1, output_axis(product), order)
+        edit.change_constant(product, 1, partial(np.take, indices=order, axis=output_axis(product)))
         if product.input(2):
-            _reorder(edit, product, 2, 0, order)
+            edit.change_constant(product, 2, partial(np.take, indices=order, axis=0))
         for node, place in reach.added:
-            _reorder(edit, node, place, -1, order)
+            edit.change_constant(node, place, partial(np.take, indices=order, axis=-1))
         for reader in reach.readers:
-            _reorder(edit, reader, 1, 1 - output_axis(reader), order)
+            edit.change_constant(reader, 1, partial(np.take, indices=order, axis=1 - output_axis(reader)))
     return edit.model() if found else None
 
 
@@ -158,12 +159,3 @@ def _is_dense(program: Program, node: Node) -> bool:
     """A product of vectors with constant weights, the output channels of which are the last axis."""
     weight = program.constant(node.input(1)) if is_a(node, Kind.MATRIX) else None
     return weight is not None and weight.ndim == 2 and weight.dtype == np.float32
-
-
-def _reorder(edit: Editor, node: Node, place: int, axis: int, order: np.ndarray) -> None:
-    """Reorder a constant along an axis, for this reader only."""
-    reader = edit.node(node)
-    before = reader.inputs[place]
-    assert before is not None and before.const_value is not None
-    array = np.ascontiguousarray(np.take(before.const_value.numpy(), order, axis))
-    reader.replace_input_with(place, edit.constant(node.inputs[place], array))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from fadiff.converter.decompose.unused import pick_of
+from fadiff.converter.decompose.picks import pick_of
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program

@@ -64,14 +64,9 @@ def multiply_outputs(
 
 
 def _multiply(edit: Editor, node: Node, place: int, factors: np.ndarray) -> None:
-    """Multiply a constant, for this reader only."""
-    reader = edit.node(node)
-    before = reader.inputs[place]
-    assert before is not None and before.const_value is not None
-    array = np.asarray(before.const_value.numpy() * factors, np.float32)
-    reader.replace_input_with(place, edit.constant(node.inputs[place], array))
+    edit.change_constant(node, place, lambda array: np.asarray(array * factors, np.float32))
 
 
 def set_weights(edit: Editor, product: Node, weights: np.ndarray) -> None:
     """Give a product other weights, for this reader only."""
-    edit.node(product).replace_input_with(1, edit.constant(product.inputs[1], weights.astype(np.float32)))
+    edit.change_constant(product, 1, lambda _: weights.astype(np.float32))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from fadiff.converter.decompose.unused import chain_of, picks_of
+from fadiff.converter.decompose.picks import chain_of, picks_of
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import ARITHMETIC, Kind
 from fadiff.converter.ir.operators import channel_axis, is_a

@@ -51,10 +51,11 @@ def find_states(
     for side, known in (("input", program.inputs), ("output", program.outputs)):
         if given and len(given) == len(known):
             raise ModelError(f"{file}: --state: every {side} would be a state, none be left; leave one out")
-    if given or not guess:
+    most = min(len(program.inputs), len(program.outputs)) - 1  # (something goes in and comes out besides)
+    if given or not guess or most < 1:
         return tuple(given), ""
     found = _guessed(program)
-    found = found if len(found) < min(len(program.inputs), len(program.outputs)) else ()
+    found = found if len(found) <= most else ()
     pairs = ", ".join(f"{state.output} -> {state.input}" for state in found)
     note = f"state kept between runs, guessed by name: {pairs} (--no-state: none; --state OUT=IN: others)"
     return found, note if found else ""

@@ -66,9 +66,14 @@ def _operator(graph: Graph, layer: HostLayer, *, row_by_row: bool) -> tuple[str,
     row."""
     out, written = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.outputs[0]].size
     read = graph.tensors[layer.inputs[0]].size if layer.inputs else 0
+    kept_float = f"float_{layer.op}"
     match layer.operator:
-        case ops.FloatMaxPool(window=window):
-            return layer.op, math.prod(window.kernel) + OUTPUT_TAPS
+        case ops.MaxPool(window=window) if graph.is_kept_float(layer):
+            return kept_float, math.prod(window.kernel) + OUTPUT_TAPS
+        case ops.Binary(loops=loops) | ops.Formula(loops=loops) | ops.ScaleShift(loops=loops) if (
+            graph.is_kept_float(layer)
+        ):
+            return kept_float, _walked(loops) / written
         case ops.MaxPool(window=window):
             return layer.op, math.prod(window.kernel) * _ragged(graph, out[-1])
         case ops.AveragePool(window=window):

@@ -69,9 +69,11 @@ class Pool:
 
 
 def pool_of(graph: Graph, layer: Layer) -> Pool | None:
-    """The window of a max pool; None if it is not square, dilated, or not over one image N H W C, and of
-    other layers."""
+    """The window of a max pool; None if it is not square, dilated, not over one image N H W C, or kept in
+    float32, and of other layers."""
     if not isinstance(layer, HostLayer) or not isinstance(layer.operator, MaxPool):
+        return None
+    if graph.is_kept_float(layer):
         return None
     shape, source = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.inputs[0]].shape
     if len(shape) != 4 or len(source) != 4:

@@ -75,7 +75,7 @@ def stores_channels_together(layer: TensorCoreLayer, view: View, channels: int) 
 def obstacle_to_rows(graph: Graph, layer: HostLayer, inside: Set[str] = frozenset()) -> str:
     """Why a host operator cannot be a member of a fusion group; empty if it can."""
     length = row_length(layer)
-    if length is None:
+    if length is None or graph.is_kept_float(layer):
         return f"host operator {layer.op} cannot be a member of a fusion group"
     if not _is_whole(graph, layer):
         return f"host operator {layer.op} reads or writes a part of a tensor"

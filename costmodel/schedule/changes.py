@@ -92,7 +92,11 @@ def _without_layers(schedule: Schedule, float_costs: str) -> Iterator[Change]:
         moved = sum(schedule.graph.tensors[tensor].nbytes for tensor in (*layer.inputs, *layer.outputs))
         return moved * c.added_byte + c.visit
 
-    floats = tuple(name for name, layer in host.items() if layer.op.startswith(("float_", "to_")))
+    floats = tuple(
+        name
+        for name, layer in host.items()
+        if layer.op.startswith(("float_", "to_")) or schedule.graph.is_kept_float(layer)
+    )
     yield from gone(
         "{} as ReLU: Gemmini applies it as it stores",
         those(ACTIVATIONS),

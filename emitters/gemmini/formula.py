@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from fadiff.converter.ir.graph import Graph, HostLayer
-from fadiff.converter.ir.host import FloatFormula, Formula
+from fadiff.converter.ir.host import Formula
 from fadiff.emitters.gemmini.printer import CPrinter
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -37,7 +37,7 @@ def float_literal(value: float) -> str:
 
 def formula_name(graph: Graph, layer: HostLayer) -> str:
     """The C function of a `formula` layer; layers with the same formula share it."""
-    assert isinstance(layer.operator, Formula | FloatFormula)
+    assert isinstance(layer.operator, Formula)
     return f"formula_{_formulas(graph).index(layer.operator.formula)}"
 
 
@@ -54,7 +54,7 @@ def print_formulas(c: CPrinter, graph: Graph) -> None:
 
 def _formulas(graph: Graph) -> list[tuple[str, ...]]:
     operators = (layer.operator for layer in graph.layers if isinstance(layer, HostLayer))
-    return list(dict.fromkeys(o.formula for o in operators if isinstance(o, Formula | FloatFormula)))
+    return list(dict.fromkeys(o.formula for o in operators if isinstance(o, Formula)))
 
 
 def _operand(operand: str) -> str:

@@ -114,6 +114,15 @@ class _Arguments:
         return self.table(kind, "int32_t", ", ".join(map(str, values)))
 
     @property
+    def is_kept_float(self) -> bool:
+        return self.graph.is_kept_float(self.layer)
+
+    @property
+    def function(self) -> str:
+        """What the layer's operator is called in C."""
+        return f"float_{self.layer.op}" if self.is_kept_float else self.layer.op
+
+    @property
     def element_bytes(self) -> int:
         return ELEMENT_BYTES[self.graph.tensors[self.layer.inputs[0]].dtype]
 
@@ -161,15 +170,14 @@ def _strided(a: _Arguments, operator: ops.StridedOperator) -> HostCall:
             read = (*starts[:2], a.input(2))
             return HostCall(operator.op, (loops, *read, starts[2], float_literal(scale), _relu(activation)))
         case ops.Formula():
-            return HostCall("map_elements", (*operands, formula_name(a.graph, a.layer)))
-        case ops.FloatFormula():
-            return HostCall("float_formula", (*operands, formula_name(a.graph, a.layer)))
+            name = "float_formula" if a.is_kept_float else "map_elements"
+            return HostCall(name, (*operands, formula_name(a.graph, a.layer)))
+        case ops.Binary(function=function, activation=activation, ceiling=ceiling) if a.is_kept_float:
+            bounds = (_relu(activation), _ceiling(ceiling))
+            return HostCall("float_binary", (*operands, f"FLOAT_{function.upper()}", *bounds))
         case ops.Binary(function=function, activation=activation):
             scales = map(float_literal, (operator.a_scale, operator.b_scale, operator.scale))
             return HostCall(f"binary_{function}", (*operands, *scales, _relu(activation)))
-        case ops.FloatBinary(function=function, activation=activation, ceiling=ceiling):
-            bounds = (_relu(activation), _ceiling(ceiling))
-            return HostCall("float_binary", (*operands, f"FLOAT_{function.upper()}", *bounds))
         case ops.Integer(function=function):
             return HostCall(f"integer_{function}", operands)
         case ops.Select():
@@ -178,8 +186,8 @@ def _strided(a: _Arguments, operator: ops.StridedOperator) -> HostCall:
             return HostCall("quantise", (*operands, float_literal(scale)))
         case ops.Where(a_scale=a_scale, b_scale=b_scale):
             return HostCall("where", (*operands, float_literal(a_scale), float_literal(b_scale)))
-        case ops.ScaleShift(activation=activation) | ops.FloatScaleShift(activation=activation):
-            return HostCall(operator.op, (*operands, _relu(activation)))
+        case ops.ScaleShift(activation=activation):
+            return HostCall(a.function, (*operands, _relu(activation)))
     raise _unknown(a.layer)
 
 
@@ -268,8 +276,8 @@ def _call(a: _Arguments) -> HostCall:
             return _strided(a, operator)
         case ops.RowOperator() as operator:
             return _row(a, operator)
-        case ops.MaxPool(window=window) | ops.FloatMaxPool(window=window):
-            return HostCall(a.layer.op, (a.window(window), a.input(0), a.output))
+        case ops.MaxPool(window=window):
+            return HostCall(a.function, (a.window(window), a.input(0), a.output))
         case ops.AveragePool(window=window, count_include_pad=padded, ratio=ratio):
             arguments = (a.window(window), a.input(0), a.output, _flag(padded), float_literal(ratio))
             return HostCall("average_pool", arguments)

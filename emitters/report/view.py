@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.costmodel.group.pooling import obstacle_to_pooling
 from fadiff.costmodel.schedule.document import ScheduleDocument
 from fadiff.costmodel.schedule.group_records import ExecutionRecord, GroupTileRecord
@@ -21,11 +21,8 @@ HOST_REASONS = {
     "to_int8": "a layer in float wrote it",
     "planes": "a product of 16-bit activations reads it (--wide)",
     "float_sums": "joins the sums of 16-bit activations (--wide)",
-    **dict.fromkeys(
-        ("float_product", "float_binary", "float_formula", "float_max_pool", "float_scale_shift"),
-        "kept in float32 (--keep-float)",
-    ),
 }
+KEPT_FLOAT = "kept in float32 (--keep-float)"
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
 Cells = tuple[str, ...]
 """Of one line of a table."""
@@ -85,26 +82,27 @@ def resident_rows(document: ScheduleDocument) -> list[Cells]:
 
 def host_operators(document: ScheduleDocument) -> list[Cells]:
     """Name, operator, bytes and reason of every layer that is not on the array."""
-    pools = _pools(document)
+    graph = graph_from_document(document)
+    floats = {layer.name: KEPT_FLOAT for layer in graph.layers if graph.is_kept_float(layer)}
+    reasons = floats | _pools(document, graph)
     return [
         (
             layer.name,
             layer.op,
             si(moved, "B") if (moved := layer.dram_bytes + layer.cost.traffic.host_bytes) else "",
-            pools.get(layer.name) or HOST_REASONS.get(layer.op, DEFAULT_REASON),
+            HOST_REASONS.get(layer.op) or reasons.get(layer.name, DEFAULT_REASON),
         )
         for layer in document.layers
         if layer.mapping is None
     ]
 
 
-def _pools(document: ScheduleDocument) -> dict[str, str]:
+def _pools(document: ScheduleDocument, graph: Graph) -> dict[str, str]:
     """Where every max pool runs, and why."""
     stored = {edge.consumer: edge.producer for edge in document.fusion.edges if edge.path == "store"}
-    graph = graph_from_document(document)
     found = {}
     for layer in graph.layers:
-        if not isinstance(layer, HostLayer) or layer.op != "max_pool":
+        if not isinstance(layer, HostLayer) or layer.op != "max_pool" or graph.is_kept_float(layer):
             continue
         if layer.name in stored:
             found[layer.name] = f"done by the stores of {stored[layer.name]}: only pooled bytes move"

@@ -127,7 +127,7 @@ def test_roots_and_squares_are_rounded_once(tmp_path, op, constants, exact):
     model = one_layer(helper.make_node(op, ["x", *constants], ["y"], "stage::one"), (1, 64), **constants)
     x = np.random.default_rng(0).uniform(0.1, 5, (1, 64)).astype(np.float32)
     graph, found = run_in_float(model, tmp_path, x, "stage_one")
-    (layer,) = (layer for layer in graph.layers if layer.op == "float_formula")
+    (layer,) = (layer for layer in graph.layers if layer.op == "formula")
     np.testing.assert_array_equal(found[layer.outputs[0]], exact(found[layer.inputs[0]]))
 
 

@@ -106,7 +106,7 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
     constants |= {"one": np.ones(1, np.float32), "two": np.full(1, 2, np.float32)} if kind == "matmul" else {}
     model = model_of(nodes, {"x": (1, 4)}, {"y": None}, constants)
     onnx.save(model, tmp_path / "m.onnx")
-    cases: dict[InputType, list[str]] = {"int8": [], "float32": ["float_binary", "float_binary", "to_int8"]}
+    cases: dict[InputType, list[str]] = {"int8": [], "float32": ["binary", "binary", "to_int8"]}
     for input_type, in_front in cases.items():
         conversion = convert(
             tmp_path / "m.onnx", calibration=_samples(0, 200, mean, spread), input_type=input_type
@@ -114,7 +114,7 @@ def test_raw_columns_of_unlike_range(kind: str, tmp_path: Path) -> None:
         decibels, drift = _quality(model, conversion, _samples(1, 32, mean, spread))
         assert decibels > 25 and drift < 1e-5
         assert conversion.graph.tensors[conversion.graph.inputs[0]].dtype == input_type
-        assert [layer.op for layer in conversion.graph.layers if layer.op != "float_formula"] == [
+        assert [layer.op for layer in conversion.graph.layers if layer.op != "formula"] == [
             *in_front,
             "gemm",
             "gemm",

@@ -10,7 +10,7 @@ import pytest
 
 from fadiff.converter import convert
 from fadiff.converter.cuts import cut_points
-from fadiff.converter.ir.host import FloatFormula
+from fadiff.converter.ir.host import Formula
 from fadiff.converter.ir.kinds import ELEMENTWISE, KEEPS_SCALE, MOVE, WEIGHTED, Kind, named
 from fadiff.converter.ir.operators import keeps_apart
 from fadiff.converter.ir.program import program_of
@@ -93,7 +93,7 @@ def test_repeated_elements_stay_in_float_between_float_layers(body: str, tmp_pat
     onnx.save(_model(text, w=weights(1, 4, 4, 1, 1)), tmp_path / "m.onnx")
     graph = convert(tmp_path / "m.onnx", calibrate=False, keep_float=["m", "y"]).graph
     operators = [type(getattr(layer, "operator", layer)) for layer in graph.layers]
-    assert operators.count(FloatFormula) == 2 and [layer.op for layer in graph.layers].count("to_int8") == 1
+    assert operators.count(Formula) == 2 and [layer.op for layer in graph.layers].count("to_int8") == 1
 
 
 def test_a_repetition_is_copied_where_movement_is_not_absorbed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from fadiff.converter import UnsupportedError, convert
-from fadiff.converter.decompose.unused import pick_of
+from fadiff.converter.decompose.picks import pick_of
 from fadiff.converter.ir.program import program_of
 from tests.converter.oracle import compare, ints, model_of, session, weights
 

@@ -11,7 +11,7 @@ from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import (
     OPERATORS,
     Add,
-    FloatBinary,
+    Binary,
     FloatProduct,
     FloatSums,
     Planes,
@@ -26,7 +26,7 @@ FLAT = {"shape": [12], "strides": [1], "out_strides": [1]}
 DENSE = Access(3, (1,))
 MORE = [
     Add(0.5, 1.0, 2.0, "relu"),
-    FloatBinary(Loops((4,), (DENSE, DENSE), DENSE), "mul", ceiling=6.0),
+    Binary(Loops((4,), (DENSE, DENSE), DENSE), "mul", 1.0, 1.0, 1.0, ceiling=6.0),
     FloatProduct(
         (1, 1, 4, 3, 2, 2, 3, 3),
         *((2, 2), (1, 1), (1, 1), (1, 1, 1, 1)),

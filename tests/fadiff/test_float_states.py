@@ -108,7 +108,7 @@ def test_products_read_a_rounded_state(tmp_path: Path) -> None:
     assert result.verification.bit_exact and result.verification.traffic_exact
     layers = result.document.layers
     readers = {layer.op for layer in layers if "h" in layer.inputs}
-    assert readers == {"to_int8", "float_binary"}
+    assert readers == {"to_int8", "binary"}
     assert late_db(model, tmp_path / "out", State("hn", "h")) > 40
 
 

@@ -33,7 +33,7 @@ def test_named_layers_run_in_float_and_are_verified(fadiff, tmp_path):
     assert found["kept_float"]["layers"] == ["second", "residual", "classifier"]
     assert 0 < found["kept_float"]["clock_cycles"] < found["totals"]["clock_cycles"]
     ops = {layer.name: layer.op for layer in OutputFolder(out).document.layers}
-    assert ops["second"] == ops["classifier"] == "float_product" and ops["residual"] == "float_binary"
+    assert ops["second"] == ops["classifier"] == "float_product" and ops["residual"] == "binary"
     assert ops["first"] == "conv"
 
 
@@ -46,7 +46,7 @@ def test_floats_are_pooled_enlarged_and_joined(fadiff, tmp_path):
     document = OutputFolder(out).document
     conversions = [layer.name for layer in document.layers if layer.op in ("to_float", "to_int8")]
     assert len(conversions) == 2
-    assert {"float_max_pool", "float_scale_shift"} <= {layer.op for layer in document.layers}
+    assert {"max_pool", "scale_shift"} <= {layer.op for layer in document.layers}
 
 
 def test_auto_keeps_what_int8_loses(fadiff, tmp_path):

@@ -80,6 +80,11 @@ class Emit:
         """`value` as an output of the model."""
         self.nodes.append(helper.make_node("Reshape", [value, self.ints(shape)], [name], name=f"out {name}"))
 
+    def is_kept_float(self, layer: HostLayer) -> bool:
+        """`Graph.is_kept_float`."""
+        types = {self.tensors[name].dtype for name in (*layer.inputs[:1], layer.outputs[0])}
+        return types == {"float32"} and not self.is_float
+
     def lowest_of(self, tensor: str) -> np.generic:
         """The smallest element that a tensor can have."""
         return np.finfo(np.float32).min if self.tensors[tensor].dtype == "float32" else self.lowest

@@ -15,7 +15,7 @@ from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import (
     WIDE_LEAST,
     WIDE_STEPS,
-    FloatBinary,
+    Binary,
     FloatProduct,
     FloatSums,
     Planes,
@@ -64,7 +64,7 @@ def float_sums(emit: Emit, layer: HostLayer, operator: FloatSums) -> None:
     emit.write_dense(layer.outputs[0], _bounded(emit, operator, value))
 
 
-def float_binary(emit: Emit, layer: HostLayer, operator: FloatBinary) -> None:
+def binary(emit: Emit, layer: HostLayer, operator: Binary) -> None:
     """One operation, then ReLU and upper bound."""
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
     if operator.function == "prelu":
@@ -129,7 +129,7 @@ def _body() -> onnx.GraphProto:
     return helper.make_graph(nodes, "product", values, [result])
 
 
-def _bounded(emit: Emit, operator: FloatBinary | FloatProduct | FloatSums, value: str) -> str:
+def _bounded(emit: Emit, operator: Binary | FloatProduct | FloatSums, value: str) -> str:
     if operator.activation == "relu":
         value = emit.op("Max", value, emit.constant(np.float32(0)))
     if operator.ceiling is not None:

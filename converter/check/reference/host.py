@@ -84,7 +84,7 @@ def table_product(emit: Emit, layer: HostLayer, operator: host.TableProduct) -> 
     store(emit, layer, emit.element(emit.op("Mul", _rectified(emit, operator, product), factor)))
 
 
-def formula(emit: Emit, layer: HostLayer, operator: host.Formula | host.FloatFormula) -> None:
+def formula(emit: Emit, layer: HostLayer, operator: host.Formula) -> None:
     """Primitives of one float32 value, one after the other."""
     x, results = operand(emit, layer, 0), list[str]()
 
@@ -111,17 +111,15 @@ def fill(emit: Emit, layer: HostLayer, operator: host.Fill) -> None:
     emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, operator.value, emit.element_type)))
 
 
-def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift | host.FloatScaleShift) -> None:
+def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift) -> None:
     """sat8(rne(relu(f32(x) * multiplier + addend))), or without sat8(rne(...)) beside an int8 array."""
     x = emit.cast(operand(emit, layer, 0), "float32")
     y = emit.op("Add", emit.op("Mul", x, operand(emit, layer, 1)), operand(emit, layer, 2))
     y = _rectified(emit, operator, y)
-    store(emit, layer, emit.element(y) if isinstance(operator, host.ScaleShift) else y)
+    store(emit, layer, y if emit.is_kept_float(layer) else emit.element(y))
 
 
-def _rectified(
-    emit: Emit, operator: host.ScaleShift | host.FloatScaleShift | host.Binary | host.TableProduct, value: str
-) -> str:
+def _rectified(emit: Emit, operator: host.ScaleShift | host.Binary | host.TableProduct, value: str) -> str:
     if operator.activation != "relu":
         return value
     return emit.op("Max", value, emit.constant(np.float32(0)))
@@ -141,6 +139,9 @@ def _truth(emit: Emit, value: str) -> str:
 
 def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
     """The functions of two values of docs/host-ops.md."""
+    if emit.is_kept_float(layer):
+        floats.binary(emit, layer, operator)
+        return
     function = operator.function
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
     a_scale, b_scale, scale = operator.a_scale, operator.b_scale, operator.scale
@@ -213,7 +214,7 @@ def _counts(
     return np.asarray(((taps >= low) & (taps < high)).sum(1))
 
 
-def max_pool(emit: Emit, layer: HostLayer, operator: host.MaxPool | host.FloatMaxPool) -> None:
+def max_pool(emit: Emit, layer: HostLayer, operator: host.MaxPool) -> None:
     """Largest element of each window; padding never wins."""
     value, (_, _, *size) = _channels_first(emit, layer.inputs[0])
     lowest = emit.lowest_of(layer.inputs[0])
@@ -264,11 +265,7 @@ _LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]
     host.Copy: copy,
     host.Exponentials: rows.exponentials,
     host.Fill: fill,
-    host.FloatBinary: floats.float_binary,
-    host.FloatFormula: formula,
-    host.FloatMaxPool: max_pool,
     host.FloatProduct: floats.float_product,
-    host.FloatScaleShift: scale_shift,
     host.FloatSums: floats.float_sums,
     host.Formula: formula,
     host.Gather: rows.gather,
