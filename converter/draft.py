@@ -20,7 +20,7 @@ from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.inputs import moves_behind
 from fadiff.converter.plan.plan import Step, plan
-from fadiff.converter.quantise.blocks import block_scales, sort_channels
+from fadiff.converter.quantise.blocks import sort_channels
 from fadiff.converter.quantise.choose import Calibration, gains, listed
 from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.equalise import equalise, find_pairs
@@ -142,24 +142,27 @@ class Drafter:
         if apart := unfit_clips(steps, known):
             steps = self._plan(program, apart=apart)
             known = inherited(program, steps, self.given.steps)
-        values, given = unknown_scales(program, steps, known), self._kept(model, program, steps, known)
-        calibration = Calibration(self.file, model, self.weights, program, steps, values, given, self.samples)
+        calibration = Calibration(
+            self.file,
+            model,
+            self.weights,
+            program,
+            steps,
+            unknown_scales(program, steps, known),
+            self._kept(program, steps, known),
+            self.samples,
+            self._has_blocks,
+        )
         return Draft(calibration, (note,) if note else ())
 
-    def _kept(
-        self, model: onnx.ModelProto, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]
-    ) -> Prescribed:
-        """What stays of the file's zero points and scales of output channels, where its scales do; of a float
-        file scales of blocks of channels."""
+    def _kept(self, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]) -> Prescribed:
+        """What stays of the file's zero points and scales of output channels, where its scales do."""
         zeros, channels = {}, {}
         if known and SHIFT_ZEROS not in self.without:
             bordered = BORDER_ZEROS not in self.without
             zeros = kept_zeros(program, steps, self.simplified.given.zeros, bordered=bordered)
         if known and CHANNEL_SCALES not in self.without and self.element == "int8":
             channels = kept_channels(program, steps, self.simplified.given.channels)
-        elif self._has_blocks:
-            blocks = block_scales(self.file, model, program, steps, self.samples)
-            channels = kept_channels(program, steps, blocks)
         return Prescribed(known, zeros, channels)
 
     def _plan(

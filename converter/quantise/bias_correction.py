@@ -14,14 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
 from fadiff.converter.ir.kinds import WEIGHTED
 from fadiff.converter.ir.operators import channel_axis, is_a
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples
@@ -69,21 +66,6 @@ def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
         if len(weights) == 1 and bias is not None and bias.size == program.shapes[sums][axis]:
             found.append(Product(step, sums, axis, weights[0]))
     return found
-
-
-def mean_outputs(
-    file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
-) -> dict[str, np.ndarray]:
-    """The means [samples, channels] of what products of the float model hand on, by the value of their sums.
-
-    Raises:
-        ModelError: the samples do not fit the model.
-    """
-    of = {product.sums: product for product in products}
-    means: dict[str, list[np.ndarray]] = {}
-    for name, array in activations(file, model, StoredWeights(), samples, of):
-        means.setdefault(name, []).append(of[name].means(array))
-    return {name: np.stack(found) for name, found in means.items()}
 
 
 def corrected_biases(

@@ -7,7 +7,7 @@ largest weight, and in what order they stand only the next products' weights say
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,11 +19,10 @@ from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import ELEMENTWISE, WEIGHTED, Kind
 from fadiff.converter.ir.operators import are_owned, is_a, output_axis, outputs_first
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.factors import largest_of_outputs, multiplies
-from fadiff.converter.quantise.ranges import activations
-from fadiff.converter.read.inputs import Samples
+from fadiff.converter.quantise.prescribed import kept_channels
+from fadiff.converter.quantise.seen import Vectors
 
 CHANNEL_BLOCK = 16
 """Channels that share a scale: those of one store of the default array."""
@@ -32,8 +31,6 @@ _WORTH_DB = 1.0
 layer runs alone, and the core issues its tiles."""
 _WORTH_ALL_DB = 0.5
 """By which that of the model's results has to fall, if all its products make as much noise as one another."""
-_SAMPLES = 16
-"""Samples that this is measured on."""
 _MOST_RATIO = 2.0**8
 """Of the largest scale to the least: beyond, a bias in steps of the least would be too large for int32."""
 
@@ -62,32 +59,32 @@ def sort_channels(model: onnx.ModelProto, program: Program) -> onnx.ModelProto |
     return edit.model() if found else None
 
 
+def could_have_blocks(program: Program, steps: Sequence[Step]) -> Sequence[Step]:
+    """The products whose weights differ enough from block to block."""
+    dense = [s for s in steps if s.kind == "node" and not s.is_float and _is_dense(program, s.head)]
+    weights = ((step, program.constants[step.head.inputs[1]]) for step in dense)
+    return [s for s, weight in weights if _gain_db(largest_of_outputs(s.head, weight)) >= _WORTH_DB]
+
+
 def block_scales(
-    file: str, model: onnx.ModelProto, program: Program, steps: Sequence[Step], samples: Samples
+    program: Program, steps: Sequence[Step], able: Sequence[Step], vectors: Mapping[str, Vectors]
 ) -> dict[str, np.ndarray]:
     """Scales by constant, which broadcast to it, where the rounding noise of results falls by so much.
 
-    Raises:
-        ModelError: the samples do not fit the model.
+    Args:
+        program: the float program.
+        steps: its plan.
+        able: those of `could_have_blocks`.
+        vectors: what these multiply, by value.
     """
-    dense = [s for s in steps if s.kind == "node" and not s.is_float and _is_dense(program, s.head)]
-    able = [(s, weight) for s in dense if _could_gain(s.head, weight := program.constants[s.head.inputs[1]])]
-    sources = list(dict.fromkeys(step.source for step, _ in able))
-    few = samples[:: max(1, len(samples) // _SAMPLES)]
-    largest, energies = dict.fromkeys(sources, 0.0), {value: list[float]() for value in sources}
-    used = {value: list[np.ndarray]() for value in sources}
-    for name, array in activations(file, model, StoredWeights(), few, sources):
-        rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        largest[name] = max(largest[name], float(np.abs(rows).max(initial=0.0)))
-        energies[name].append(float((rows**2).sum(1).mean()))
-        used[name].append(np.mean(rows != 0, 0))
     found, gained = {}, 0.0
-    for step, weight in able:
+    for step in able:
+        weight, seen = program.constants[step.head.inputs[1]], vectors[step.source]
         sizes = largest_of_outputs(step.head, weight)
-        blocks, energy = _of_blocks(sizes), np.mean(energies[step.source])
+        blocks, energy = _of_blocks(sizes), float(seen.energy.mean())
         squares = outputs_first(step.head, weight.astype(np.float64) ** 2).sum(0)
-        rounded = np.mean(used[step.source], 0)  # (zeros are exact)
-        of_inputs = largest[step.source] ** 2 * float((squares * rounded).sum())
+        rounded = seen.used.mean(0)  # (zeros are exact)
+        of_inputs = float(seen.largest.max()) ** 2 * float((squares * rounded).sum())
         before = of_inputs + energy * len(sizes) * float(sizes.max()) ** 2
         after = of_inputs + energy * float((blocks**2).sum())
         if before >= after * 10 ** (_WORTH_DB / 10):
@@ -95,11 +92,8 @@ def block_scales(
             found[step.head.inputs[1]] = (blocks / np.float32(INT8_MAX)).reshape(along)
             gained += 1 - float(after / before)
     products = sum(step.kind == "node" and is_a(step.head, WEIGHTED) for step in steps)
-    return found if gained >= products * (1 - 10 ** (-_WORTH_ALL_DB / 10)) else {}
-
-
-def _could_gain(product: Node, weight: np.ndarray) -> bool:
-    return _gain_db(largest_of_outputs(product, weight)) >= _WORTH_DB
+    enough = gained >= products * (1 - 10 ** (-_WORTH_ALL_DB / 10))
+    return kept_channels(program, steps, found) if enough else {}
 
 
 def _of_blocks(sizes: np.ndarray) -> np.ndarray:

@@ -26,17 +26,12 @@ from fadiff.converter.quantise.bias_correction import (
     Product,
     biased_products,
     corrected_biases,
-    mean_outputs,
 )
-from fadiff.converter.quantise.ranges import (
-    METHODS,
-    Observed,
-    Range,
-    observe,
-    ranges,
-)
+from fadiff.converter.quantise.blocks import block_scales, could_have_blocks
+from fadiff.converter.quantise.ranges import METHODS, Observed, Range, ranges
 from fadiff.converter.quantise.rounding import Rounder
-from fadiff.converter.quantise.simulate import Judge, Simulation
+from fadiff.converter.quantise.seen import NO_FOLD, Seen, Wanted, look
+from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
 from fadiff.converter.quantise.weights import Integers, Quantisation, Quantised, quantise
 from fadiff.converter.quantise.zeros import can_shift
 from fadiff.converter.read.inputs import Samples
@@ -89,6 +84,8 @@ class Choice:
     ranges: Mapping[str, Range]
     corrections: Corrections = field(default_factory=dict)
     weights: Mapping[str, Quantised] = field(default_factory=dict)
+    blocks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Scales of blocks of output channels, by constant."""
     way: str = ""
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
@@ -113,10 +110,12 @@ class Calibration:
     values: tuple[str, ...]
     given: Prescribed
     samples: Samples
+    has_blocks: bool = False
+    """Whether weights may have scales by blocks of output channels."""
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
     """Integers of the program's constants."""
-    whole: tuple[Calibration, list[int]] | None = field(default=None, repr=False, compare=False)
-    """Of a fold: what it is part of, and which of its few samples."""
+    whole: tuple[Calibration, int] | None = field(default=None, repr=False, compare=False)
+    """What it is part of, and the fold that is left out."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
     """Scores by recipe and fold."""
     _judges: dict[int, Judge] = field(default_factory=dict, init=False)
@@ -142,7 +141,7 @@ class Calibration:
             ModelError: the samples do not fit the model.
         """
         if not self.is_judged or set(JUDGED) <= set(without):
-            return Choice(self._ranges(Recipe()))
+            return self._plain(Recipe())
         best = plain = Recipe()
         for change in self._changes(without):
             other = replace(best, **change)
@@ -169,21 +168,24 @@ class Calibration:
             found.append({"rounds": True})
         return found
 
-    @cached_property
+    @property
     def _few(self) -> Samples:
         """So many of the samples that trying does not take long, from all over them."""
+        return self.samples[:: self._stride]
+
+    @cached_property
+    def _stride(self) -> int:
         macs = sum(macs_of(self.program, node) for node in self.program.nodes)
         count = int(np.clip(_MOST_MACS / max(macs, 1), _LEAST_SAMPLES, _MOST_SAMPLES))
-        return self.samples[:: max(1, -(-len(self.samples) // count))]
+        return max(1, -(-len(self.samples) // count))
 
     @cached_property
     def folds(self) -> Sequence[tuple[Calibration, Samples]]:
         """The same with all samples but those of a fold, and those."""
         found = []
         for k in range(_FOLDS):
-            rows = [i for i in range(len(self._few)) if i % _FOLDS != k]
-            fold = replace(self, samples=[self._few[i] for i in rows], whole=(self, rows))
-            found.append((fold, self._few[k::_FOLDS]))
+            others = [sample for i, sample in enumerate(self._few) if i % _FOLDS != k]
+            found.append((replace(self, samples=others, whole=(self, k)), self._few[k::_FOLDS]))
         return found
 
     @property
@@ -198,7 +200,7 @@ class Calibration:
 
     @cached_property
     def _simulation(self) -> Simulation:
-        first = self.fitting.quantised(Choice(self.fitting._ranges(Recipe())))
+        first = self.fitting.quantised(self.fitting._plain(Recipe()))
         return Simulation(self.model, self.program, self.steps, first)
 
     def scores(self, recipe: Recipe) -> Scores:
@@ -210,44 +212,58 @@ class Calibration:
         if (recipe, fold) not in self._known:
             fitting, held = self.folds[fold]
             if fold not in self._judges:
-                self._judges[fold] = Judge(self.file, self.model, self._simulation, held)
+                self._judges[fold] = Judge(self._simulation, held, self._seen.of(fold).exact)
             found = fitting.quantised(fitting._choice(recipe, self._simulation))
             self._known[recipe, fold] = self._judges[fold].score(found)
         return self._known[recipe, fold]
 
     def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
         """What values are on the samples."""
-        roles = self.program.roles
-        return observe(self.file, self.model, self.weights, self.samples, values, roles)
+        wanted = Wanted(values)
+        return look(self.file, self.model, self.weights, self.program, self.samples, wanted).observed
 
     @cached_property
-    def _observed(self) -> Mapping[str, Observed]:
-        return self.observe(self.values)
+    def _seen(self) -> Seen:
+        if self.whole is not None:  # (the float model ran on all samples)
+            calibration, fold = self.whole
+            return calibration._seen.without(fold)
+        wanted = Wanted(self.values, vectors={step.source for step in self._able})
+        if self.is_judged:
+            decide = deciding_values(self.program, self.steps)
+            wanted = replace(wanted, products=self._products, exact=decide)
+        tried = range(0, len(self.samples), self._stride)
+        folds = [tried.index(i) % _FOLDS if i in tried else NO_FOLD for i in range(len(self.samples))]
+        return look(self.file, self.model, self.weights, self.program, self.samples, wanted, folds)
+
+    @cached_property
+    def _able(self) -> Sequence[Step]:
+        return could_have_blocks(self.program, self.steps) if self.has_blocks else ()
+
+    @cached_property
+    def _blocks(self) -> Mapping[str, np.ndarray]:
+        return block_scales(self.program, self.steps, self._able, self._seen.vectors)
 
     @cached_property
     def _products(self) -> Sequence[Product]:
         return biased_products(self.program, self.steps)
 
-    @cached_property
-    def _mean_outputs(self) -> Mapping[str, np.ndarray]:
-        if self.whole is not None:  # (the float model ran on all samples)
-            calibration, rows = self.whole
-            return {name: means[rows] for name, means in calibration._mean_outputs.items()}
-        return mean_outputs(self.file, self.model, self._few, self._products)
-
     def _rounder(self, simulation: Simulation) -> Rounder:
         if not self._rounders:
-            plain = self.quantised(Choice(self._ranges(Recipe("least squares"))))
+            plain = self.quantised(self._plain(Recipe("least squares")))
             self._rounders.append(Rounder(simulation, plain, self._few))
         return self._rounders[0]
 
     def _ranges(self, recipe: Recipe) -> dict[str, Range]:
         if recipe.ranges not in self._found:
-            self._found[recipe.ranges] = ranges(self.program, self.steps, self._observed, recipe.ranges)
+            self._found[recipe.ranges] = ranges(self.program, self.steps, self._seen.observed, recipe.ranges)
         return self._found[recipe.ranges]
 
+    def _plain(self, recipe: Recipe) -> Choice:
+        """Without a look at what integers make of the samples."""
+        return Choice(self._ranges(recipe), blocks=self._blocks, zeros=recipe.zeros)
+
     def _choice(self, recipe: Recipe, simulation: Simulation) -> Choice:
-        found = Choice(self._ranges(recipe), zeros=recipe.zeros)
+        found = self._plain(recipe)
         if recipe.rounds:
             centred = {product.weight for product in self._products if recipe.biases}
             weights = self._rounder(simulation).weights(self.quantised(found), centred)
@@ -255,16 +271,17 @@ class Calibration:
         if not recipe.biases:
             return found
         plain = self.quantised(found)
-        shifts = corrected_biases(simulation, self._few, plain, self._products, self._mean_outputs)
+        shifts = corrected_biases(simulation, self._few, plain, self._products, self._seen.means)
         return replace(found, corrections=shifts)
 
     def quantised(self, choice: Choice, *, look: bool = False) -> Quantisation:
         """The program in integers, as a choice says; `look` as in `quantise`."""
+        given = replace(self.given, channels=choice.blocks) if choice.blocks else self.given
         return quantise(
             self.program,
             self.steps,
             choice.ranges,
-            self.given,
+            given,
             choice.corrections,
             choice.weights,
             zero_points=choice.zeros,

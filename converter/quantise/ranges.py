@@ -25,7 +25,7 @@ from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import run_model, run_nodes
 
 BINS = 2**11
-_MOST_ELEMENTS = 2**19
+MOST_ELEMENTS = 2**19
 """Most elements of one value in all samples: larger ones are looked at with a stride."""
 _MOST_BYTES = 2**28
 """Most bytes that one run of the model returns."""
@@ -46,7 +46,7 @@ class Observed:
         """The largest magnitude."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
-    def add(self, array: np.ndarray, most: int = _MOST_ELEMENTS) -> None:
+    def add(self, array: np.ndarray, most: int = MOST_ELEMENTS) -> None:
         """Count the elements of an array; bounds are exact, of large arrays some elements count."""
         if array.size == 0:
             return
@@ -61,13 +61,24 @@ class Observed:
             places = np.minimum((magnitudes * (BINS / self.top)).astype(np.int64), BINS - 1)
             self.counts += np.bincount(places, minlength=BINS)
 
+    def join(self, other: Observed) -> None:
+        """Count what another has seen, too."""
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self._widen(other.top)
+        self.counts += other._counts_to(self.top)
+
     def _widen(self, top: float) -> None:
         """Make the histogram reach `top`, a power of two."""
-        if self.top and top > self.top:
-            joined = int(min(top / self.top, BINS))
-            sums = self.counts.reshape(-1, joined).sum(1)
-            self.counts[: len(sums)], self.counts[len(sums) :] = sums, 0
-        self.top = max(self.top, top)
+        if top > self.top:
+            self.counts, self.top = self._counts_to(top), top
+
+    def _counts_to(self, top: float) -> np.ndarray:
+        """The counts of a histogram that reaches `top`."""
+        counts = np.zeros(BINS, np.int64)
+        if self.top:
+            sums = self.counts.reshape(-1, int(min(top / self.top, BINS))).sum(1)
+            counts[: len(sums)] = sums
+        return counts
 
 
 def activations(
@@ -96,30 +107,6 @@ def activations(
                 yield from found.items()
     except ModelError as error:
         raise ModelError(f"{file}: calibration failed: {error}") from error
-
-
-def observe(
-    file: str,
-    model: onnx.ModelProto,
-    weights: StoredWeights,
-    samples: Samples,
-    values: Collection[str],
-    roles: Mapping[str, str],
-) -> dict[str, Observed]:
-    """What each value was on the samples; a value that nothing computes is left out.
-
-    Values of one role (`Program.roles`) are looked at as one.
-
-    Raises:
-        ModelError: the samples do not fit the model.
-    """
-    found: dict[str, Observed] = {}
-    by_role: dict[str, Observed] = {}
-    most = max(1, _MOST_ELEMENTS // max(len(samples), 1))
-    for name, array in activations(file, model, weights, samples, values):
-        seen = found[name] = by_role.setdefault(roles.get(name, name), Observed())
-        seen.add(array, most)
-    return found
 
 
 def channel_maxima(

@@ -103,26 +103,25 @@ class Judge:
     """Compares quantisations of one program with its float model.
 
     Args:
-        file: for messages.
-        model: the float model.
-        simulation: the quantised one.
+        simulation: the quantised model.
         samples: what it is judged on.
+        exact: what the float model makes of each of them, by value (`deciding_values`).
     """
 
-    def __init__(self, file: str, model: onnx.ModelProto, simulation: Simulation, samples: Samples) -> None:
-        self.simulation, self.samples = simulation, samples
-        self.values = deciding_values(simulation.program, simulation.steps)
-        self._floats = float_values(file, model, samples, self.values)
+    def __init__(
+        self, simulation: Simulation, samples: Samples, exact: Mapping[str, Sequence[np.ndarray]]
+    ) -> None:
+        self.simulation, self.samples, self.exact = simulation, samples, exact
 
     def score(self, quantisation: Quantisation) -> float:
         """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
 
         The worst of them counts for most: what one output gains makes up for little in another.
         """
-        if not self.values:
+        if not self.exact:
             return 0.0
-        runs = self.simulation.run(quantisation, self.samples, self.values)
-        return float(-10 * np.log10(np.mean(list(_noise_shares(self._floats, runs).values()))))
+        runs = self.simulation.run(quantisation, self.samples, list(self.exact))
+        return float(-10 * np.log10(np.mean(list(_noise_shares(self.exact, runs).values()))))
 
 
 def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:

@@ -12,16 +12,13 @@ from onnx import helper
 
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
+from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.bias_correction import (
-    Product,
-    biased_products,
-    corrected_biases,
-    mean_outputs,
-)
+from fadiff.converter.quantise.bias_correction import Product, biased_products, corrected_biases
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.ranges import METHODS, Observed
+from fadiff.converter.quantise.seen import NO_FOLD, Wanted, look
 from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
 from fadiff.converter.quantise.weights import Quantisation
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
@@ -43,6 +40,33 @@ def test_a_histogram_grows_with_its_values() -> None:
     assert seen.largest == everything.max()
     counts, _ = np.histogram(everything, 16, (0, seen.top))
     np.testing.assert_array_equal(seen.counts.reshape(16, -1).sum(1), counts)
+
+
+def test_histograms_are_joined_as_if_one_had_seen_everything() -> None:
+    arrays = [scale * weights(i, 100, 30) for i, scale in enumerate((0.01, 7.0, 1e-6))]
+    everything, joined = _observed(*arrays), Observed()
+    for array in (np.zeros(3), *arrays):
+        joined.join(_observed(array))
+    np.testing.assert_array_equal(joined.counts, everything.counts)
+    assert (joined.low, joined.high, joined.top) == (everything.low, everything.high, everything.top)
+
+
+def test_folds_see_nothing_of_the_samples_that_are_kept_out(tmp_path: Path) -> None:
+    """Sample i is (i, -i) and its product (i, -i), of fold i % 2; the last is tried on nothing."""
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"])]
+    constants = {"w": np.eye(2, dtype=np.float32), "b": np.zeros(2, np.float32)}
+    model = onnx.shape_inference.infer_shapes(model_of(nodes, {"x": (1, 2)}, {"y": None}, constants))
+    program = program_of(model)
+    samples = [{"x": np.array([[i, -i]], np.float32)} for i in (1, 2, 3, 4, 100)]
+    wanted = Wanted(["x", "y"], biased_products(program, plan(program)), ["y"], ["x"])
+    seen = look("", model, StoredWeights(), program, samples, wanted, [1, 0, 1, 0, NO_FOLD])
+    assert (seen.observed["y"].low, seen.observed["y"].high) == (-100, 100)
+    kept = seen.without(0)
+    assert kept.observed["x"].largest == kept.observed["y"].largest == 3
+    np.testing.assert_array_equal(kept.means["y"], [[1, -1], [3, -3]])
+    np.testing.assert_array_equal(kept.vectors["x"].largest, [1, 3])
+    np.testing.assert_array_equal(kept.vectors["x"].energy, [2, 18])
+    assert [array.max() for array in seen.of(0).exact["y"]] == [2, 4]
 
 
 def test_the_largest_of_all_has_a_place() -> None:
@@ -216,9 +240,9 @@ def test_layer_by_layer_only_what_passes_a_relu_counts(tmp_path: Path) -> None:
     assert program is not None
     products = biased_products(program, steps)[:1]
     samples = [{"x": np.array([[x, 1]], np.float32)} for x in (*np.arange(10) / 127, *[8.0] * 10)]
-    means = mean_outputs("", converted.float_model, samples, products)
+    seen = look("", converted.float_model, StoredWeights(), program, samples, Wanted((), products), [0] * 20)
     simulation = Simulation(converted.float_model, program, steps, plain)
-    (found,) = corrected_biases(simulation, samples, plain, products, means).values()
+    (found,) = corrected_biases(simulation, samples, plain, products, seen.means).values()
     np.testing.assert_allclose(found, [0, lost], atol=0.1 * lost)
 
 
@@ -248,6 +272,7 @@ def test_the_worst_output_counts_for_most() -> None:
     program = program_of(onnx.shape_inference.infer_shapes(model))
     samples = [{"x": weights(2, 1, 4)}]
     floats = dict(zip("ab", session(model).run(None, samples[0]), strict=True))
+    exact = {name: [array] for name, array in floats.items()}
 
     class Lossy:
         """Every value off by a share of it."""
@@ -259,7 +284,7 @@ def test_the_worst_output_counts_for_most() -> None:
             return [{name: array * (1 + self.shares[name]) for name, array in floats.items()}]
 
     def score(**shares: float) -> float:
-        judge = Judge("", model, Lossy(**shares), samples)  # type: ignore[arg-type]
+        judge = Judge(Lossy(**shares), samples, exact)  # type: ignore[arg-type]
         return judge.score(Quantisation({}, {}, {}))
 
     assert score(a=0.1, b=0.1) == pytest.approx(20, abs=0.01)
