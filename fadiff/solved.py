@@ -67,6 +67,7 @@ def as_given(realise: Realiser, given: ScheduleDocument, file: str, console: Con
 def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
     from fadiff.costmodel.schedule.conversion_record import ConversionRecord, QuantizationRecord
+    from fadiff.costmodel.schedule.verdict import is_poor
     from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
@@ -86,7 +87,7 @@ def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord
         ),
         accuracy=found.accuracy,
         kept_float=_kept_float(conversion),
-        reach=_reach(conversion),
+        reach=_reach(conversion) if is_poor(found.accuracy) else None,
         runtime_steps=found.runtime_steps,
     )
 

@@ -18,7 +18,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Prescribed:
-    """Scales that a quantised file brings."""
+    """Scales that a quantised file brings, or that calibration fixes for blocks of channels."""
 
     steps: Mapping[str, float] = field(default_factory=dict)
     """Of values and constants by name, symmetric: of those in `zeros`, too, over the same range."""
@@ -26,6 +26,8 @@ class Prescribed:
     """Of values with a zero point: better, where the array can have it."""
     channels: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of constants with a scale for each index of an axis: they broadcast to the constant."""
+    block: int = 1
+    """Indices, from a multiple of it on, that share such a scale."""
 
 
 NOTHING = Prescribed()

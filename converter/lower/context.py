@@ -14,7 +14,6 @@ from fadiff.converter.ir.loops import Loops
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.strided import Strided, common_loops, dense, merged
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.blocks import CHANNEL_BLOCK
 from fadiff.converter.quantise.weights import Quantisation, Quantised, product_scale, shift_of_bias
 from fadiff.converter.quantise.zeros import LOWEST
 
@@ -167,15 +166,12 @@ class Lowering:
         self._weights.setdefault(name, []).append(tensor)
         return tensor
 
-    def channel_scale(self, step: Step, groups: int, weight: Quantised) -> tuple[str | None, int]:
-        """The scales of a product's weights for each output channel, and how many channels share each; None
-        where there is one for all."""
+    def channel_scale(self, step: Step, groups: int, weight: Quantised) -> str | None:
+        """The scales of a product's weights for each output channel; None where there is one for all."""
         if not weight.step.ndim:
-            return None, 1
+            return None
         scales = weight.step.reshape(groups, -1).astype(np.float32)
-        firsts = np.repeat(scales[:, ::CHANNEL_BLOCK], CHANNEL_BLOCK, 1)[:, : scales.shape[1]]
-        block = CHANNEL_BLOCK if np.array_equal(scales, firsts) else 1
-        return self.graph.constant(f"{step.name}.scales", scales.shape, "float32", None, scales), block
+        return self.graph.constant(f"{step.name}.scales", scales.shape, "float32", None, scales)
 
     def unit(self, content: Quantised) -> float | None:
         """Scale of a tensor that holds `content`."""

@@ -12,7 +12,7 @@ reversed, that writes every stride-th output pixel.  No multiplication by insert
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -119,7 +119,6 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
     image = (window.output[0] * window.output[1] * out_channels, window.output[1] * out_channels)
-    scales, block = lowering.channel_scale(step, groups, weight)
     lowering.graph.tensor_core(
         TensorCoreLayer(
             step.name,
@@ -135,8 +134,8 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
             pads=pads,
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
-            channel_scale=scales,
-            channel_block=block,
+            channel_scale=lowering.channel_scale(step, groups, weight),
+            channel_block=weight.block,
         ),
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
     )
@@ -150,9 +149,9 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     matrix = weight.data.T if node.attributes.get("transB", 0) else weight.data
     alpha = np.float32(node.attributes.get("alpha", 1.0))
     if lowering.is_float:
-        product = Quantised(matrix * alpha, weight.step)
+        product = replace(weight, data=matrix * alpha)
     else:
-        product = Quantised(matrix, weight.step * alpha)
+        product = replace(weight, data=matrix, step=weight.step * alpha)
     value = lowering.value(node.inputs[0])
     if node.attributes.get("transA", 0):
         value = value.transpose((1, 0))
@@ -178,7 +177,6 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
     row_stride = factors[0][1] if factors else c
     dims = Dims(K=k, C=c, P=rows)
     out = lowering.output(step)
-    scales, block = lowering.channel_scale(step, 1, weight)
     lowering.graph.tensor_core(
         TensorCoreLayer(
             step.name,
@@ -191,8 +189,8 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
             bias=lowering.bias(step, 1, k),
             activation=lowering.activation(step),
             onnx_nodes=step.onnx_nodes,
-            channel_scale=scales,
-            channel_block=block,
+            channel_scale=lowering.channel_scale(step, 1, weight),
+            channel_block=weight.block,
         ),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
     )

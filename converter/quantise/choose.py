@@ -27,7 +27,7 @@ from fadiff.converter.quantise.bias_correction import (
     biased_products,
     corrected_biases,
 )
-from fadiff.converter.quantise.blocks import block_scales, could_have_blocks
+from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, block_scales, could_have_blocks
 from fadiff.converter.quantise.ranges import METHODS, Observed, Range, ranges
 from fadiff.converter.quantise.rounding import Rounder
 from fadiff.converter.quantise.seen import NO_FOLD, Seen, Wanted, look
@@ -276,7 +276,9 @@ class Calibration:
 
     def quantised(self, choice: Choice, *, look: bool = False) -> Quantisation:
         """The program in integers, as a choice says; `look` as in `quantise`."""
-        given = replace(self.given, channels=choice.blocks) if choice.blocks else self.given
+        given = self.given
+        if choice.blocks:
+            given = replace(given, channels=choice.blocks, block=CHANNEL_BLOCK)
         return quantise(
             self.program,
             self.steps,

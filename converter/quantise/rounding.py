@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import numpy as np
 
@@ -110,10 +111,10 @@ class Rounder:
         """
         found = {}
         for name, sums in self._sums.items():
-            step = quantisation.weights[name].step
-            key = name, step.tobytes(), name in centred
+            plain = quantisation.weights[name]
+            key = name, plain.step.tobytes(), name in centred
             if key not in self._done:
-                self._done[key] = Quantised(sums.rounded(step, centred=key[2]), step)
+                self._done[key] = replace(plain, data=sums.rounded(plain.step, centred=key[2]))
             found[name] = self._done[key]
         return found
 

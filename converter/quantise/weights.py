@@ -44,6 +44,8 @@ class Quantised:
 
     data: np.ndarray = field(repr=False, compare=False)
     step: np.ndarray | np.float32
+    block: int = 1
+    """Output channels, from a multiple of it on, that share a step."""
 
     @property
     def scale(self) -> float:
@@ -119,11 +121,11 @@ class Integers:
             self._quantised[name] = known
         return known[1]
 
-    def by_channel(self, name: str, array: np.ndarray, scales: np.ndarray) -> Quantised:
-        """Integers of a file that gives every output channel a scale of its own."""
+    def by_channel(self, name: str, array: np.ndarray, scales: np.ndarray, block: int) -> Quantised:
+        """Integers where every output channel, or block of them, has a scale of its own."""
         if name not in self._by_channel:
             steps = np.clip(np.rint(array.astype(np.float64) / scales), -128, INT8_MAX)
-            self._by_channel[name] = Quantised(steps.astype(np.int8), scales)
+            self._by_channel[name] = Quantised(steps.astype(np.int8), scales, block)
         return self._by_channel[name]
 
 
@@ -178,7 +180,7 @@ def quantise(
                 continue
             array, scale = program.constants[name], weight_scales[name]
             if name in channels:
-                weights[name] = integers.by_channel(name, array, channels[name])
+                weights[name] = integers.by_channel(name, array, channels[name], given.block)
                 continue
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             if name in unread:

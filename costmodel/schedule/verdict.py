@@ -149,6 +149,13 @@ def verdict_of(
     )
 
 
+def is_poor(record: AccuracyRecord) -> bool:
+    """Whether an output or a part of it is, in noise or in answers, by default."""
+    answers = (o.top1_agreement for o in record.outputs if o.top1_agreement is not None)
+    noisy = any(figure.least_db < POOR_SQNR_DB for figure in _figures(record))
+    return noisy or any(share < MIN_TOP1 / 100 for share in answers)
+
+
 def _figures(record: AccuracyRecord) -> Iterator[Figure]:
     """Of every output and part that has noise."""
     for output in record.outputs:

@@ -226,3 +226,9 @@ def store(emit: Emit, layer: HostLayer, value: str) -> None:
 def _operator(layer: HostLayer) -> StridedOperator:
     assert isinstance(layer.operator, StridedOperator)
     return layer.operator
+
+
+def sloped(emit: Emit, a: str, positive: str, negative: str) -> str:
+    """PRelu's choice: `negative`, the product with a slope, where `a` is below zero."""
+    is_positive = emit.op("GreaterOrEqual", emit.cast(a, "float32"), emit.constant(np.float32(0)))
+    return emit.op("Where", is_positive, positive, negative)

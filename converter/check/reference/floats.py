@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from fadiff.converter.check.reference.emit import Emit, operand, store
+from fadiff.converter.check.reference.emit import Emit, operand, sloped, store
 from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import (
     WIDE_LEAST,
@@ -68,8 +68,7 @@ def binary(emit: Emit, layer: HostLayer, operator: Binary) -> None:
     """One operation, then ReLU and upper bound."""
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
     if operator.function == "prelu":
-        is_positive = emit.op("GreaterOrEqual", a, emit.constant(np.float32(0)))
-        value = emit.op("Where", is_positive, a, emit.op("Mul", a, b))
+        value = sloped(emit, a, a, emit.op("Mul", a, b))
     else:
         value = emit.op(operator.function.capitalize(), a, b)
     store(emit, layer, _bounded(emit, operator, value))

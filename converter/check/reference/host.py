@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fadiff.converter.check.reference import floats, rows
-from fadiff.converter.check.reference.emit import Emit, operand, store
+from fadiff.converter.check.reference.emit import Emit, operand, sloped, store
 from fadiff.converter.ir import host
 from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import Integer, Quantise, Select
@@ -160,9 +160,7 @@ def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
     elif function == "prelu":
         product = emit.cast(emit.op("Mul", emit.word(a), emit.word(b)), "float32")
         negative = emit.element(emit.op("Mul", product, factor))
-        positive = emit.element(emit.scaled(a, a_scale))
-        is_positive = emit.op("GreaterOrEqual", emit.word(a), emit.zero())
-        result = emit.op("Where", is_positive, positive, negative)
+        result = sloped(emit, a, emit.element(emit.scaled(a, a_scale)), negative)
     elif function in COMPARISONS:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
         result = emit.cast(emit.op(COMPARISONS[function], *pair), emit.element_type)
