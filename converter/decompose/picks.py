@@ -82,7 +82,7 @@ def pick_of(program: Program, node: Node, value: str) -> Pick | None:
                 parts.append((output, tuple(range(start, start + count))))
             start += count
         return Pick(node, axis, tuple(parts))
-    if node.op == "Slice" and node.version >= 10:
+    if node.op == "Slice":
         bounds = [program.constant(node.input(i)) for i in (1, 2, 3, 4)]
         if bounds[0] is None or bounds[1] is None or bounds[0].size != 1:
             return None

@@ -102,14 +102,9 @@ def lower_slice(lowering: Lowering, step: Step) -> None:
     """Slice with constant bounds; a negative step is copied, as no view runs backwards."""
     node, program = step.head, lowering.program
     value = lowering.value(node.inputs[0])
-    if node.version < 10:
-        starts, ends = node.attributes["starts"], node.attributes["ends"]
-        axes = node.attributes.get("axes", range(len(starts)))
-        steps: Sequence[int] = [1] * len(starts)
-    else:
-        starts, ends = (program.constants[v].tolist() for v in node.inputs[1:3])
-        axes = program.constants[node.input(3)].tolist() if node.input(3) else range(len(starts))
-        steps = program.constants[node.input(4)].tolist() if node.input(4) else [1] * len(starts)
+    starts, ends = (program.constants[v].tolist() for v in node.inputs[1:3])
+    axes = program.constants[node.input(3)].tolist() if node.input(3) else range(len(starts))
+    steps = program.constants[node.input(4)].tolist() if node.input(4) else [1] * len(starts)
     for axis, start, end, stride in zip(axes, starts, ends, steps, strict=True):
         axis %= len(value.axes)
         picked = range(*slice(start, end, stride).indices(value.shape[axis]))

@@ -293,3 +293,18 @@ def test_samples_that_are_not_what_the_file_expects(span: tuple[float, float], s
     for x in some:
         x[0, 0] = 1.0
     assert ("expect" in _said(some, span=span)) == said
+
+
+@pytest.mark.parametrize(
+    "body", ["y = Gemm (x, w, c)", "a = MatMul (x, w) y = Add (a, c)", "a = MatMul (x, w) y = Add (c, a)"]
+)
+def test_sums_of_bytes_that_dwarf_their_biases(body: str) -> None:
+    """64 times: of pixels that were 255 times smaller in training."""
+    samples = [{"x": np.random.default_rng(i).integers(0, 256, (2, 4)).astype(np.float32)} for i in range(8)]
+    spread = float(np.concatenate([sample["x"] for sample in samples]).std(0).mean())
+    for bias, said in ((spread / 60, False), (spread / 70, True)):
+        net = model(body, c=np.float32([bias, -bias, bias, -bias]))
+        lines = list(doubts("m", net, StoredWeights(), program_of(net), samples, {}))
+        assert [("times its biases" in line) for line in lines] == ([True] if said else [])
+    net = model("a = MatMul (x, w) y = Relu (a)")
+    assert not list(doubts("m", net, StoredWeights(), program_of(net), samples, {}))
