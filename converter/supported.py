@@ -13,7 +13,6 @@ from fadiff.converter.decompose.contrib import FUNCTIONS
 from fadiff.converter.decompose.contrib import REFUSED as CONTRIB
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS
 from fadiff.converter.ir.kinds import Kind, named
-from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.functions import has_formula
 from fadiff.converter.lower.table import FOR_ALL, OPERATORS, REFUSED
 from fadiff.converter.plan.floats import ARITHMETIC, MOVES
@@ -43,9 +42,9 @@ def supported_ops_markdown() -> str:
     ]
     lines += [f"* {_rule(constraint)}" for constraint in FOR_ALL]
     lines += ["", "| operator | runs on | conditions |", "|---|---|---|"]
-    for entry in sorted(OPERATORS, key=lambda e: (e.domain, e.op, e.since)):
+    for entry in sorted(OPERATORS, key=lambda entry: entry.op):
         rules = " ".join(_rule(constraint) for constraint in entry.constraints)
-        lines.append(f"| {_name(entry)} | {_WHERE[entry.where]} | {rules} |")
+        lines.append(f"| {entry.op} | {_WHERE[entry.where]} | {rules} |")
     unary = sorted(named(Kind.UNARY))
     binary = sorted(named(Kind.BINARY) - {entry.op for entry in OPERATORS})
     without_formula = [op for op in (*unary, *binary) if not has_formula(op)]
@@ -139,11 +138,6 @@ def _grouped(refused: Mapping[str, tuple[str, str]]) -> dict[tuple[str, str], li
 
 def _rule(constraint: object) -> str:
     return " ".join((constraint.__doc__ or "").split())
-
-
-def _name(entry: Operator) -> str:
-    name = entry.op if not entry.domain else f"{entry.domain}.{entry.op}"
-    return name if entry.since == 1 else f"{name} (opset {entry.since}+)"
 
 
 if __name__ == "__main__":

@@ -31,14 +31,12 @@ the stores of the layer before."""
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator, from opset `since` on."""
+    """One operator of ONNX."""
 
     op: str
     where: Where
     lower: Lower
     constraints: tuple[Constraint, ...] = ()
-    since: int = 1
-    domain: str = ""
 
 
 def constant_weight(program: Program, node: Node) -> str | None:

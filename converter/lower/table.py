@@ -75,6 +75,7 @@ FOLDED = named(Kind.SIZE | Kind.CONSTANT)
 _PAGES = (elementwise, images, matmul, movement, products, rows)
 OPERATORS: tuple[Operator, ...] = tuple(record for page in _PAGES for record in page.OPERATORS)
 """Those that are lowered, each on its family's page."""
+_BY_NAME = {record.op: record for record in OPERATORS}
 
 
 FOR_ALL: tuple[Constraint, ...] = (limits.static_shape, limits.not_empty)
@@ -82,15 +83,13 @@ FOR_ALL: tuple[Constraint, ...] = (limits.static_shape, limits.not_empty)
 
 
 def find(node: Node) -> Operator | None:
-    """The entry with the highest `since` that the node's opset reaches, None when unknown."""
-    entries = [e for e in OPERATORS if (e.domain, e.op) == (node.domain, node.op) and e.since <= node.version]
-    return max(entries, key=lambda entry: entry.since, default=None)
+    """The record of a node's operator, None when unknown."""
+    return None if node.domain else _BY_NAME.get(node.op)
 
 
 def is_known(op: str) -> bool:
     """Whether a standard operator is in one of the tables or element-wise, in any opset."""
-    lowered = {entry.op for entry in OPERATORS if not entry.domain}
-    return op in named(ELEMENTWISE) | lowered | {entry.op for entry in decompose.DECOMPOSITIONS}
+    return op in named(ELEMENTWISE) | _BY_NAME.keys() | {entry.op for entry in decompose.DECOMPOSITIONS}
 
 
 def unknown_operators(
@@ -105,7 +104,7 @@ def unknown_operators(
     found = []
     for i, proto in enumerate(model.graph.node):
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 10**6, (), (), {}, proto)
+        node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 0, (), (), {}, proto)
         is_constant = all(value in constants for value in proto.input)  # folded, if it can be
         if not is_constant and not _is_supported(node):
             found.append(refused.get(proto.name) or _unknown(node))
@@ -121,7 +120,7 @@ def cannot_load(problem: Unsupported) -> bool:
 def _is_supported(node: Node) -> bool:
     if node.domain == "":
         return is_known(node.op) or node.op in FOLDED
-    return find(node) is not None or is_a(node, ELEMENTWISE)
+    return is_a(node, ELEMENTWISE)
 
 
 def _unknown(node: Node) -> Unsupported:
