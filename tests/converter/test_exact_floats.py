@@ -110,6 +110,28 @@ MODELS = {
         for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
         for axes, keeps in (([0], 0), ([1], 1), ([0, 1], 1))
     },
+    "global average pool 1-d": _one("GlobalAveragePool", (2, 3, 5)),
+    **{
+        f"mean of a convolution's pixels, kept {keeps}": model_of(
+            [
+                helper.make_node("Conv", ["x", "w"], ["c"]),
+                helper.make_node("ReduceMean", ["c"], ["y"], axes=[2, 3], keepdims=keeps),
+            ],
+            {"x": (2, 3, 4, 5)},
+            {"y": None},
+            {"w": weights(1, 6, 3, 2, 1)},
+        )
+        for keeps in (0, 1)
+    },
+    "mean of a convolution's rows": model_of(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"]),
+            helper.make_node("ReduceMean", ["c"], ["y"], axes=[2], keepdims=0),
+        ],
+        {"x": (2, 3, 4, 5)},
+        {"y": None},
+        {"w": weights(1, 6, 3, 2, 1)},
+    ),
     "gelu by tanh": _function("Gelu", approximate="tanh"),
 }
 
