@@ -5,21 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-import onnx
 import pytest
 
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import biased_products
-from fadiff.converter.quantise.columns import balance_inputs
 from fadiff.converter.quantise.doubts import doubts
-from fadiff.converter.quantise.equalise import equalise, find_pairs
-from fadiff.converter.quantise.factors import by_inputs, largest_of_inputs, largest_of_outputs
-from fadiff.converter.quantise.parted import enlarge_parts
 from fadiff.converter.quantise.ranges import Observed, _chunks, channel_maxima, observe, ranges
 from fadiff.converter.quantise.simulate import Judge, decibels, deciding_values
-from tests.converter.oracle import session
 from tests.converter.programs import model, program
 
 
@@ -79,73 +73,6 @@ def test_products_with_a_bias_for_each_channel() -> None:
     np.testing.assert_array_equal(found[1].passing(sums), [1, 1, 1, 1])
 
 
-PAIR = "a = Conv (x, w) r = Relu (a) y = Conv (r, v)"
-IMAGES = ("float[1,1,4,4] x", "float[1,1,4,4] y")
-
-
-def _channels(*largest: float, axis: int) -> np.ndarray:
-    return np.float32(largest).reshape([-1 if i == axis else 1 for i in range(4)])
-
-
-def test_channels_are_equalised_by_the_root_of_their_ratio() -> None:
-    """To a power of two: weights of 16 and 1/16 both become 1; of 8 and 1, 2 (or 4) and 4 (or 2)."""
-    first, second = (16.0, 1, 4, 0.25, 2), (0.0625, 1, 1, 4, 0)
-    net = model(PAIR, *IMAGES, w=_channels(*first, axis=0), v=_channels(*second, axis=1))
-    pairs = find_pairs("m", net, program_of(net), ())
-    (pair,) = pairs
-    assert pair.factor.tolist() == [16, 1, 2, 0.25, 1]
-    changed, note, caps = equalise(net, program_of(net), pairs)
-    assert "between 1 pairs" in note and not caps
-    feeds = {"x": np.random.default_rng(0).standard_normal((1, 1, 4, 4)).astype(np.float32)}
-    for found, wanted in zip(session(changed).run(None, feeds), session(net).run(None, feeds), strict=True):
-        np.testing.assert_array_equal(found, wanted)
-    alike = model(PAIR, *IMAGES, w=_channels(2, 1, 1, 1, axis=0), v=_channels(1, 1, 1, 1, axis=1))
-    assert not find_pairs("m", alike, program_of(alike), ())  # 0.25 bits are not worth it
-
-
-@pytest.mark.parametrize(
-    ("body", "is_pair"),
-    [
-        ("a = Conv (x, w) r = Sigmoid (a) y = Conv (r, v)", False),
-        ("a = Conv (x, w) r = Relu (a) b = Conv (r, v) y = Add (b, r)", False),
-        ("a = Conv (x, w) r = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (r, v)", True),
-        ("a = Conv (x, w) r = LeakyRelu (a) y = Conv (r, v)", True),
-    ],
-)
-def test_what_may_stand_between_channels_that_are_equalised(body: str, is_pair: bool) -> None:
-    net = model(
-        body, *IMAGES, w=_channels(16, 1, 4, axis=0), v=np.ones((3, 3, 1, 1)) * _channels(0.1, 1, 1, axis=1)
-    )
-    assert bool(find_pairs("m", net, program_of(net), ())) == is_pair
-
-
-@pytest.mark.parametrize(
-    ("op", "attributes"), [("Conv", "<group = 2>"), ("Gemm", ""), ("Gemm", "<transB = 1>")]
-)
-def test_weights_by_channel(op: str, attributes: str) -> None:
-    """Two groups of two channels; or rows and columns of a matrix."""
-    if op == "Conv":
-        weight = np.array(
-            [[[1, -2], [0, 3]], [[4, 0], [-5, 1]]] * 2, np.float32
-        )  # outputs 4, inputs of a group 2
-        weight[2:] *= 10
-        net = program(f"y = Conv {attributes} (x, w)", "float[1,4,6] x", "float[1,4,5] y", w=weight)
-        inputs, outputs = [4, 5, 40, 50], [3, 5, 30, 50]
-        multiplied = weight * np.repeat(np.float32([[1, 2], [3, 4]]), 2, 0)[:, :, None]
-    else:
-        weight = np.array([[1, -2], [0, 3], [4, 0]], np.float32)  # inputs 3, outputs 2
-        inputs, outputs = [2, 3, 4], [4, 3]
-        multiplied = weight * np.float32([[1], [2], [3]])
-        if attributes:
-            weight, multiplied = weight.T, multiplied.T
-        net = program(f"y = Gemm {attributes} (x, w)", "float[2,3] x", "float[2,2] y", w=weight)
-    (node,) = net.nodes
-    assert largest_of_inputs(node, weight).tolist() == inputs
-    assert largest_of_outputs(node, weight).tolist() == outputs
-    factors = np.arange(1, len(inputs) + 1, dtype=np.float32)
-    np.testing.assert_array_equal(by_inputs(node, weight, factors), multiplied)
-
-
 def test_channels_are_observed_by_the_second_axis() -> None:
     net = model("a = Relu (x) y = Neg (a)", "float[1,2,3] x", "float[1,2,3] y")
     samples = [{"x": np.float32([[[1, -5, 2], [0, 3, -9]]])}, {"x": np.float32([[[4, 0, 0], [1, 1, 1]]])}]
@@ -178,90 +105,6 @@ def test_values_of_one_role_are_observed_as_one() -> None:
     found = observe("m", net, StoredWeights(), samples, ["x", "a", "y"], {"y": "x"})
     assert (found["y"].low, found["y"].high) == (-3, 3) and found["x"] is found["y"]
     assert (found["a"].low, found["a"].high) == (3, 3)
-
-
-@pytest.mark.parametrize(("small", "factor"), [(1.0, 1), (0.5, 2), (0.3, 2), (0.25, 4), (0.01, 64)])
-def test_a_small_part_is_multiplied_in_the_weights_and_divided_behind(small: float, factor: float) -> None:
-    body = "h = MatMul (x, w) p, q = Split <axis = 1> (h, sizes) a = Relu (p) b = Relu (q)"
-    weight = np.ones((2, 6), np.float32) * np.float32([small] * 2 + [1] * 4)
-    net = model(
-        body, "float[1,2] x", "float[1,2] a, float[1,4] b", w=weight, sizes=np.array([2, 4], np.int64)
-    )
-    samples = [{"x": np.float32([[1, 2]])}]
-    changed, done = enlarge_parts("m", net, program_of(net), samples)
-    assert done == (("p",) if factor > 1 else ())
-    weights = {t.name: t for t in changed.graph.initializer}
-    product = next(node for node in changed.graph.node if node.op_type == "MatMul")
-    np.testing.assert_array_equal(
-        onnx.numpy_helper.to_array(weights[product.input[1]]), weight * np.float32([factor] * 2 + [1] * 4)
-    )
-    feeds = {"x": np.float32([[3, -1]])}
-    for found, wanted in zip(session(changed).run(None, feeds), session(net).run(None, feeds), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
-LOUD = np.float32([1, 30, 0.1, 1])
-"""Of the columns of an input."""
-
-
-@pytest.mark.parametrize("shift", [0.0, 5.0])
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y = MatMul (x, w)",
-        "a = MatMul (x, w) y = Add (a, c)",
-        "a = MatMul (x, w) y = Add (c, a)",
-        "y = Gemm (x, w)",
-        "y = Gemm <beta = 3.0> (x, w)",
-        "y = Gemm <alpha = 0.5, transB = 1> (x, w)",
-        "y = Gemm <alpha = 0.5, beta = 2.0> (x, w, c)",
-        "a = MatMul (x, w) b = MatMul (x, v) y = Add (a, b)",
-        "p, q = Split <axis = 1> (x, sizes) y = MatMul (p, u)",
-    ],
-)
-def test_columns_that_are_made_alike_compute_the_same(body: str, shift: float) -> None:
-    weight = np.arange(16, dtype=np.float32).reshape(4, 4) - 5
-    net = model(
-        body, w=weight, v=weight[::-1] + 1, u=weight[1:], c=[1.0, -2, 3, 4], sizes=np.array([3, 1], np.int64)
-    )
-    generator = np.random.default_rng(0)
-    samples = [
-        {"x": ((generator.uniform(-1, 1, (2, 4)) + shift) * LOUD).astype(np.float32)} for _ in range(40)
-    ]
-    changed, names = balance_inputs("m", net, program_of(net), samples)
-    assert names == ("x",)
-    x = {"x": samples[0]["x"]}
-    for found, wanted in zip(session(changed).run(None, x), session(net).run(None, x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
-    factor = next(
-        onnx.numpy_helper.to_array(t)
-        for node in changed.graph.node
-        if node.op_type == "Mul"
-        for t in changed.graph.initializer
-        if t.name == node.input[1]
-    )
-    np.testing.assert_allclose(factor.reshape(-1) * LOUD, 30, rtol=0.3)
-
-
-@pytest.mark.parametrize(
-    ("body", "spread", "middle", "is_changed"),
-    [
-        ("y = MatMul (x, w)", (1, 2, 2, 2.5), 0, False),  # less than three times, and in doubt
-        ("y = MatMul (x, w)", (1, 1, 1, 1), 0.1, False),
-        ("y = MatMul (x, w)", (1, 1, 1, 1), 0.5, True),  # a quarter of half the range off its middle
-        ("y = Sigmoid (x)", (1, 30, 1, 1), 0, False),
-        ("a = MatMul (x, w) y = Add (a, x)", (1, 30, 1, 1), 0, False),
-    ],
-)
-def test_columns_that_are_left_as_they_are(
-    body: str, spread: tuple[float, ...], middle: float, is_changed: bool
-) -> None:
-    net = model(body)
-    grid = np.linspace(-1, 1, 101, dtype=np.float32)[:, None] * np.float32(spread) + np.float32(middle)
-    samples = [{"x": np.stack([row, row])} for row in grid]
-    changed, names = balance_inputs("m", net, program_of(net), samples)
-    assert bool(names) == is_changed == (changed is not net and len(changed.graph.node) > len(net.graph.node))
-    assert not balance_inputs("m", net, program_of(net), samples[:2])[1]
 
 
 def _said(samples: list[np.ndarray], body: str = "y = MatMul (x, w)", **more: object) -> str:
