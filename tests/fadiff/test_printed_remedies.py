@@ -126,3 +126,64 @@ def test_a_workload_without_weights_has_a_schedule_and_timeloop_files(fadiff, tm
     ended = fadiff("compile", tmp_path / "m.onnx", "--out", tmp_path / "out", "--verify")
     assert ended.code == 0 and "drawn" in ended.err, ended.err
     assert len(list((tmp_path / "out" / "timeloop").glob("*mapping*.yaml"))) == 2
+
+
+def _step_of_a_decoder() -> onnx.ModelProto:
+    """Queries and keys turned by angles of a position; the key joins a cache of 63 rows; all are scored."""
+    nodes = [
+        helper.make_node("Cast", ["position_ids"], ["p"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["p", "frequencies"], ["f"]),
+        helper.make_node("Concat", ["f", "f"], ["angles"], axis=-1),
+        helper.make_node("Cos", ["angles"], ["cos"]),
+        helper.make_node("Sin", ["angles"], ["sin"]),
+    ]
+    for n in "qk":
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w{n}"], [f"{n}0"]),
+            helper.make_node("Reshape", [f"{n}0", "heads"], [f"{n}1"]),
+            helper.make_node("Transpose", [f"{n}1"], [f"{n}2"], perm=[0, 2, 1, 3]),
+            helper.make_node("Split", [f"{n}2", "halves"], [f"{n}a", f"{n}b"], axis=-1),
+            helper.make_node("Neg", [f"{n}b"], [f"{n}n"]),
+            helper.make_node("Concat", [f"{n}n", f"{n}a"], [f"{n}r"], axis=-1),
+            helper.make_node("Mul", [f"{n}2", "cos"], [f"{n}c"]),
+            helper.make_node("Mul", [f"{n}r", "sin"], [f"{n}s"]),
+            helper.make_node("Add", [f"{n}c", f"{n}s"], [n]),
+        ]
+    nodes += [
+        helper.make_node("Concat", ["past", "k"], ["present"], axis=2),
+        helper.make_node("Transpose", ["present"], ["columns"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "columns"], ["scores"]),
+    ]
+    constants = {"wq": weights(1, 16, 16) / 4, "wk": weights(2, 16, 16) / 4}
+    constants |= {"heads": np.array([1, 1, 2, 8]), "halves": np.array([4, 4])}
+    constants["frequencies"] = (1 / 10000 ** (np.arange(0, 8, 2) / 8)).astype(np.float32)
+    inputs, outputs = (
+        {"x": (1, 1, 16), "past": (1, 2, 63, 8)},
+        {"scores": (1, 2, 1, 64), "present": (1, 2, 64, 8)},
+    )
+    model = model_of(nodes, inputs, outputs, constants)
+    model.graph.input.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, [1, 1]))
+    return model
+
+
+def test_positions_and_a_cache_keep_scores_and_the_new_row(tmp_path: Path) -> None:
+    """Against ONNX Runtime's float run; old rows pass through and tell nothing."""
+    onnx.save(model := _step_of_a_decoder(), path := tmp_path / "m.onnx")
+    generator = np.random.default_rng(3)
+
+    def steps(count: int) -> dict[str, np.ndarray]:
+        return {
+            "x": generator.standard_normal((count, 1, 1, 16)).astype(np.float32),
+            "past": generator.standard_normal((count, 1, 2, 63, 8)).astype(np.float32),
+            "position_ids": generator.integers(0, 512, (count, 1, 1)),
+        }
+
+    seen, tests = steps(64), steps(16)
+    conversion = convert(path, calibration=[{n: a[i] for n, a in seen.items()} for i in range(64)])
+    ours = our_outputs(conversion, tests, float_outputs(conversion, tests, print), print)
+    run = session(model).run
+    theirs = [run(["scores", "present"], {n: a[i] for n, a in tests.items()}) for i in range(16)]
+    scores, present = (np.stack(arrays) for arrays in zip(*theirs, strict=True))
+    rows = ours["present"].reshape(present.shape)[..., -1, :]
+    assert noise_of(scores, ours["scores"].reshape(scores.shape)).sqnr_db > 25
+    assert noise_of(present[..., -1, :], rows).sqnr_db > 25
