@@ -145,6 +145,10 @@ def top_k(nodes: Nodes, program: Program, node: Node) -> None:
 def overwritten(nodes: Nodes, program: Program, node: Node) -> None:
     """Scatter, ScatterElements, ScatterND: the data (whole rows where it can be), updates in some places."""
     numbers, run = _moved(program, node), 1
+    slab = _slab(numbers)
+    if slab is not None:
+        _joined(nodes, node, numbers.shape, *slab)
+        return
     for size in reversed(numbers.shape):
         wider = numbers.reshape(-1, run * size)
         steps = np.diff(wider, axis=1)
@@ -162,6 +166,29 @@ def overwritten(nodes: Nodes, program: Program, node: Node) -> None:
     both = nodes.op("Concat", data, updates, axis=0)
     picked = nodes.op("Gather", both, nodes.constant(index, "indices"), axis=0)
     nodes.give(nodes.reshape(picked, numbers.shape), node.outputs[0])
+
+
+def _slab(numbers: np.ndarray) -> tuple[int, int, int] | None:
+    """The axis, the first index and the end of what updates fill in order; None where it is no such slab."""
+    written = numbers < 0
+    for axis in range(numbers.ndim):
+        along = np.moveaxis(written, axis, 0).reshape(numbers.shape[axis], -1)
+        places = np.flatnonzero(along[:, 0])
+        if not places.size or np.any(along != along[:, :1]) or places[-1] - places[0] >= places.size:
+            continue
+        found = np.take(numbers, places, axis).reshape(-1)
+        if np.array_equal(found, -1 - np.arange(found.size)):
+            return axis, int(places[0]), int(places[-1]) + 1
+    return None
+
+
+def _joined(nodes: Nodes, node: Node, shape: tuple[int, ...], axis: int, start: int, end: int) -> None:
+    """The data before and behind a slab, updates between (y[..., :2] = of exporters): parts of a Concat keep
+    scales of their own."""
+    filled = nodes.reshape(node.inputs[2], (*shape[:axis], end - start, *shape[axis + 1 :]))
+    before = [nodes.slice(node.inputs[0], axis, 0, start)] if start else []
+    behind = [nodes.slice(node.inputs[0], axis, end, shape[axis])] if end < shape[axis] else []
+    nodes.give(nodes.op("Concat", *before, filled, *behind, axis=axis), node.outputs[0])
 
 
 def few_along_an_axis(program: Program, node: Node) -> bool:
