@@ -89,8 +89,8 @@ def simplify(
         raise
     program = program_of(model, weights)
 
-    def apply(note: str, change: Pass, *more: object) -> None:
-        """Change the model, which is normalised again where that did something."""
+    def apply(note: str, change: Pass, *more: object) -> bool:
+        """Change the model, which is normalised again where that did something; whether it did."""
         nonlocal model, program
         changed, done = change(model, program, *more)
         if done:
@@ -98,6 +98,7 @@ def simplify(
         if changed is not model:
             model = normalise(file, changed)
             program = program_of(model, weights)
+        return bool(done)
 
     apply("outputs without elements are left out", drop_empty)
     samples = samples_of(program, model, weights)
@@ -106,8 +107,8 @@ def simplify(
     if not given.steps:
         apply("functions of columns stand before the parts that are taken", functions_before_parts)
         model, program = moves_behind(model, program, weights)
-        if not weights:
-            apply("left out, because nothing reads it", drop_unused)
+        while not weights and apply("left out, because nothing reads it", drop_unused):
+            pass
     if apart := weights.requantised:
         notes.append(
             f"{len(apart)} stored weights had per-channel scales or zero points (first: {apart[0]}): "

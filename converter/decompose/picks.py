@@ -34,20 +34,23 @@ class Pick:
 
 def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A normalised model without what nobody reads; how many columns of products, and joined parts, went."""
-    edit, done = Editor(model), 0
+    edit, done, changed = Editor(model), 0, set[str]()
     for node in program.nodes:
         found = picks_of(program, node)
-        if not found:
+        if not found or changed.intersection((*node.inputs, *node.outputs)):  # (the next time)
             continue
         axis = found[0].axis
-        if node.op == "Concat" and int(node.attributes["axis"]) % len(_shape(program, node)) == axis:
-            done += _pass_by(edit, program, node, axis, found)
+        if sources := _sources(program, node, axis):
+            count = _pass_by(edit, program, axis, found, sources)
+            done += count
+            changed.update(v for pick in found for v in pick.node.outputs if count)
             continue
         used = sorted({i for pick in found for _, taken in pick.indices for i in taken})
         chain = chain_of(program, node, axis)
         if chain and 0 < len(used) < _shape(program, node)[axis]:
             _narrow(edit, program, chain, used)
             _pick_again(edit, node.outputs[0], found, used)
+            changed.update(v for pick in found for v in (*node.outputs, *pick.node.outputs))
             done += _shape(program, node)[axis] - len(used)
     return edit.model(), (f"{done} columns or joined parts",) if done else ()
 
@@ -173,22 +176,56 @@ def _give(edit: Editor, pick: Pick, value: Value, output: str) -> None:
     edit.replace(edit.value(output), made)
 
 
-def _pass_by(edit: Editor, program: Program, node: Node, axis: int, picks: Sequence[Pick]) -> int:
-    """Readers of whole operands of a Concat read these; how many did."""
-    ends = np.cumsum([program.shapes[name][axis] for name in node.inputs]).tolist()
-    parts = dict(zip(zip([0, *ends[:-1]], ends, strict=True), node.inputs, strict=True))
-    taken = [(pick, output, tuple(indices)) for pick in picks for output, indices in pick.indices]
-    spans = [(indices[0], indices[-1] + 1) for *_, indices in taken]
-    if any(pick.drops_axis for pick in picks) or any(
-        span not in parts or indices != tuple(range(*span))
-        for (*_, indices), span in zip(taken, spans, strict=True)
-    ):
-        return 0
-    for (pick, output, _), span in zip(taken, spans, strict=True):
-        _give(edit, pick, edit.value(parts[span]), output)
+@dataclass(frozen=True)
+class Source:
+    """Indices `start` to `end` of a node's result are those of `value` from `first` on."""
+
+    value: str
+    start: int
+    end: int
+    first: int = 0
+
+
+def _sources(program: Program, node: Node, axis: int) -> Sequence[Source]:
+    """What a Concat along the axis joins, or a Slice takes a run of; nothing for other nodes."""
+    if node.op == "Concat" and int(node.attributes["axis"]) % len(_shape(program, node)) == axis:
+        ends = np.cumsum([program.shapes[name][axis] for name in node.inputs]).tolist()
+        return [Source(name, *span) for name, *span in zip(node.inputs, [0, *ends[:-1]], ends, strict=True)]
+    taken = pick_of(program, node, node.inputs[0]) if node.op == "Slice" else None
+    if taken is None or taken.axis != axis:
+        return ()
+    ((_, indices),) = taken.indices
+    first, count = indices[0], len(indices)
+    return [Source(node.inputs[0], 0, count, first)] if indices == tuple(range(first, first + count)) else ()
+
+
+def _pass_by(
+    edit: Editor, program: Program, axis: int, picks: Sequence[Pick], sources: Sequence[Source]
+) -> int:
+    """Readers of runs within one operand of a join, or of a run of something, read these; how many did."""
+    read = []
+    for pick in picks:
+        for output, indices in pick.indices:
+            start, end = indices[0], indices[-1] + 1
+            source = next((s for s in sources if s.start <= start and end <= s.end), None)
+            if source is None or pick.drops_axis or indices != tuple(range(start, end)):
+                return 0
+            read.append((pick, output, source, start - source.start + source.first, end - start))
+    for pick, output, source, start, count in read:
+        value = edit.value(source.value)
+        if count < program.shapes[source.value][axis]:
+            bounds = [
+                edit.constant(f"{output}.{name}", np.array([number], np.int64))
+                for name, number in (("start", start), ("end", start + count), ("axis", axis))
+            ]
+            called = f"{pick.node.name}.run"
+            (value,) = edit.insert(
+                edit.node(pick.node), "Slice", [value, *bounds], f"{output}.run", called=called
+            )
+        _give(edit, pick, value, output)
     for pick in picks:
         edit.remove(edit.node(pick.node))
-    return len(taken)
+    return len(read)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,15 @@ CASES = {
     "scatter to computed places": _routed((4, 6), 2, 1, 0),
     "scatter to computed places from the end": _routed((2, 5, 3), 3, 1, 5),
     "scatter rows": _one("ScatterND", (5, 4, 3), {"i": np.array([[1], [-2]]), "u": weights(1, 2, 4, 3)}),
+    "scatter columns": _one(
+        "ScatterND",
+        (2, 5, 3),
+        {"i": np.stack(np.indices((2, 2)), -1) + np.array([0, 1]), "u": weights(1, 2, 2, 3)},
+    ),
+    "scatter the last rows": _one("ScatterND", (5, 4), {"i": ints(-2, 4)[:, None], "u": weights(1, 2, 4)}),
+    "scatter columns backwards": _one(
+        "ScatterElements", (2, 4), {"i": np.array([[2, 1], [2, 1]]), "u": weights(1, 2, 2)}, axis=1
+    ),
     "scatter of one": _one("ScatterND", (5, 4), {"i": np.array([[1, 2], [4, 0]]), "u": weights(1, 2)}),
     "compress": _one("Compress", (3, 4), {"c": np.array([True, False, True])}, axis=0),
     "reversed sequences": _one("ReverseSequence", (4, 3, 2), {"l": ints(4, 1, 3)}),

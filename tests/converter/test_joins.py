@@ -194,3 +194,43 @@ def test_places_alone_that_are_multiplied(tmp_path: Path) -> None:
     onnx.save(model_of(nodes, inputs, {"y": None}, constants), tmp_path / "m.onnx")
     result = fadiff.compile(tmp_path / "m.onnx", tmp_path / "out", method="layerwise", verify=True)
     assert result.verification is not None and result.verification.bit_exact
+
+
+def _written_in_place() -> onnx.ModelProto:
+    """y[..., :2] = (y[..., :2] + grid) * 8, then y[..., 2:4] = exp(y[..., 2:4]) * 8, as YOLOX decodes."""
+    places = np.stack(np.indices((1, 36, 7)), -1)
+    nodes = [
+        helper.make_node("Conv", ["x", "wb"], ["b"]),
+        helper.make_node("Conv", ["x", "ws"], ["s0"]),
+        helper.make_node("Sigmoid", ["s0"], ["s"]),
+        helper.make_node("Concat", ["b", "s"], ["j"], axis=1),
+        helper.make_node("Reshape", ["j", "flat"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["y0"], perm=[0, 2, 1]),
+        helper.make_node("Slice", ["y0", "zero", "two", "last"], ["c0"]),
+        helper.make_node("Add", ["c0", "grid"], ["c1"]),
+        helper.make_node("Mul", ["c1", "eight"], ["c"]),
+        helper.make_node("ScatterND", ["y0", "centres", "c"], ["y1"]),
+        helper.make_node("Slice", ["y1", "two", "four", "last"], ["e0"]),
+        helper.make_node("Exp", ["e0"], ["e1"]),
+        helper.make_node("Mul", ["e1", "eight"], ["e"]),
+        helper.make_node("ScatterND", ["y1", "sizes", "e"], ["y"]),
+    ]
+    constants = {"wb": weights(1, 4, 3, 1, 1), "ws": weights(2, 3, 3, 1, 1), "flat": ints(1, 7, 36)}
+    constants |= {"zero": ints(0), "two": ints(2), "four": ints(4), "last": ints(-1), "eight": np.float32(8)}
+    constants["grid"] = np.indices((6, 6)).reshape(1, 2, 36).transpose(0, 2, 1).astype(np.float32)
+    constants |= {"centres": places[:, :, :2], "sizes": places[:, :, 2:4]}
+    return model_of(nodes, {"x": (1, 3, 6, 6)}, {"y": None}, constants, 17)
+
+
+def test_columns_that_are_written_in_place_are_parts(tmp_path: Path) -> None:
+    """With one scale for all, scores had 5 dB."""
+    onnx.save(model := _written_in_place(), path := tmp_path / "m.onnx")
+    result = fadiff.compile(path, tmp_path / "out", method="layerwise", verify=True)
+    assert result.verification is not None and result.verification.bit_exact
+    graph, feeds = convert(path).graph, {"x": weights(99, 1, 3, 6, 6)}
+    (expected,) = session(model).run(None, feeds)
+    (name,) = graph.outputs
+    stored = run_reference(graph, store_inputs(graph, feeds))[name]
+    real = from_storage(graph.tensors[name], stored, expected.shape)
+    for part in (np.s_[:2], np.s_[2:4], np.s_[4:]):
+        assert sqnr_db(expected[..., part], real[..., part]) > 30

@@ -95,6 +95,32 @@ def test_parts_that_are_joined_and_parted_again_pass_by(tmp_path: Path) -> None:
     assert compare(conversion, np.random.default_rng(0)).sqnr_db > 30
 
 
+def test_runs_of_a_run_are_those_of_what_it_is_taken_from(tmp_path: Path) -> None:
+    """What exporters write for y[..., 2:] and slices of it; the first part is read by nobody."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"]),
+        helper.make_node("MatMul", ["x", "w"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["j"], axis=1),
+        helper.make_node("Slice", ["j", "five", "twelve", "one"], ["r"]),
+        helper.make_node("Slice", ["r", "zero", "two", "one"], ["c"]),
+        helper.make_node("Slice", ["r", "two", "twelve", "one"], ["d"]),
+        helper.make_node("Tanh", ["c"], ["y"]),
+        helper.make_node("Sigmoid", ["d"], ["z"]),
+    ]
+    constants = {"v": 100 * weights(1, 16, 4), "w": 0.1 * weights(2, 16, 8)}
+    constants |= {"zero": ints(0), "one": ints(1), "two": ints(2), "five": ints(5), "twelve": ints(12)}
+    model = model_of(nodes, {"x": (3, 16)}, {"y": None, "z": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx")
+    assert [(layer.op, layer.dims.K) for layer in conversion.graph.tensor_core_layers] == [("gemm", 7)]
+    assert compare(conversion, np.random.default_rng(0)).sqnr_db > 30
+    feeds = {"x": weights(5, 3, 16)}
+    for found, expected in zip(
+        session(conversion.float_model).run(None, feeds), session(model).run(None, feeds), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_rows_of_a_joint_in_another_order_are_no_part(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Tanh", ["x"], ["t"]),
