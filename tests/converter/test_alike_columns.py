@@ -221,10 +221,15 @@ def test_small_operands_of_a_join_are_multiplied_and_the_weights_behind_divided(
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_three_samples_are_enough_to_balance_an_input() -> None:
-    net = model("y = MatMul (x, w)")
-    samples = [{"x": weights(i, 2, 4) * np.float32([1, 100, 1, 1])} for i in range(3)]
-    assert balance_inputs("m", net, program_of(net), samples)[1] == ("x",)
+@pytest.mark.parametrize("loud", [[1, 100, 1, 1], [1, 100]])
+def test_three_samples_are_enough_to_balance_an_input(loud: list[float]) -> None:
+    columns = len(loud)
+    net = model("y = MatMul (x, u)", f"float[2,{columns}] x", u=np.ones((columns, 4)))
+    samples = [{"x": weights(i, 2, columns) * np.float32(loud)} for i in range(3)]
+    changed, names = balance_inputs("m", net, program_of(net), samples)
+    assert names == ("x",)
+    (found,), (wanted,) = (session(m).run(None, samples[0]) for m in (changed, net))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
     assert balance_inputs("m", net, program_of(net), samples[:2])[1] == ()
 
 
