@@ -12,7 +12,8 @@ from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import biased_products
 from fadiff.converter.quantise.doubts import doubts
-from fadiff.converter.quantise.ranges import Observed, _chunks, channel_maxima, observe, ranges
+from fadiff.converter.quantise.ranges import Observed, _chunks, channel_maxima, ranges
+from fadiff.converter.quantise.seen import NO_FOLD, Wanted, look
 from fadiff.converter.quantise.simulate import Judge, decibels, deciding_values
 from tests.converter.programs import model, program
 
@@ -41,7 +42,8 @@ def test_a_judge_takes_the_mean_share_of_noise() -> None:
     program = program_of(net)
     runs = [{"y": np.full((2, 4), 1.1, np.float32), "z": np.full((2, 4), 0.99, np.float32)}]
     simulation = SimpleNamespace(program=program, steps=plan(program), run=lambda *_: runs)
-    judge = Judge("m", net, simulation, [{"x": np.ones((2, 4), np.float32)}])  # type: ignore[arg-type]
+    exact = {"y": [np.ones((2, 4), np.float32)], "z": [np.ones((2, 4), np.float32)]}
+    judge = Judge(simulation, [{"x": np.ones((2, 4), np.float32)}], exact)  # type: ignore[arg-type]
     assert judge.score(None) == pytest.approx(-10 * np.log10((0.01 + 0.0001) / 2), rel=1e-4)  # type: ignore[arg-type]
 
 
@@ -99,12 +101,31 @@ def test_values_of_one_run_need_no_more_memory_than_there_is() -> None:
     assert _chunks(net, ["a", "b", "c", "d", "y"]) == [["a", "b"], ["c", "d", "y"]]
 
 
-def test_values_of_one_role_are_observed_as_one() -> None:
-    net = model("a = Relu (x) y = Neg (a)")
-    samples = [{"x": np.full((2, 4), 3, np.float32)}]
-    found = observe("m", net, StoredWeights(), samples, ["x", "a", "y"], {"y": "x"})
-    assert (found["y"].low, found["y"].high) == (-3, 3) and found["x"] is found["y"]
-    assert (found["a"].low, found["a"].high) == (3, 3)
+def test_what_is_seen_of_values() -> None:
+    """Values of one role as one; means, vectors and exact outputs sample by sample, each with its fold."""
+    net = model("a = MatMul (x, w) y = Add (a, c)", c=[1.0, 2, 3, 4])
+    program = program_of(net)
+    (product,) = biased_products(program, plan(program))
+    samples = [{"x": np.float32([[i, 0, 2, 0], [i, 0, 0, 0]])} for i in (3, 5, -7)]
+    wanted = Wanted(["x", "y"], [product], ["y"], ["x"])
+    seen = look("m", net, StoredWeights(), program, samples, wanted, [0, 1, NO_FOLD])
+    ranges = {name: (found.low, found.high) for name, found in seen.observed.items()}
+    assert ranges == {"x": (-7, 5), "y": (-6, 6)}
+    assert seen.means["y"].tolist() == [[4, 2, 4, 4], [6, 2, 4, 4]]
+    assert [array.tolist() for array in seen.exact["y"]] == [
+        [[i + 1, 2, 5, 4], [i + 1, 2, 3, 4]] for i in (3, 5)
+    ]
+    vectors = seen.vectors["x"]
+    assert vectors.largest.tolist() == [3, 5] and vectors.energy.tolist() == [9 + 2, 25 + 2]
+    assert vectors.used.tolist() == [[1, 0, 0.5, 0]] * 2
+    others, own = seen.without(0), seen.of(0)
+    assert {n: (o.low, o.high) for n, o in others.observed.items()} == {"x": (0, 5), "y": (2, 6)}
+    assert {n: (o.low, o.high) for n, o in own.observed.items()} == {"x": (0, 3), "y": (2, 5)}
+    assert others.means["y"].tolist() == [[6, 2, 4, 4]] and own.means["y"].tolist() == [[4, 2, 4, 4]]
+    assert others.vectors["x"].largest.tolist() == [5] and own.vectors["x"].largest.tolist() == [3]
+    assert len(own.exact["y"]) == len(others.exact["y"]) == 1
+    everything = look("m", net, StoredWeights(), program, samples, Wanted(["x"]))
+    assert (everything.observed["x"].low, everything.observed["x"].high) == (-7, 5)
 
 
 def _said(samples: list[np.ndarray], body: str = "y = MatMul (x, w)", **more: object) -> str:
