@@ -71,8 +71,9 @@ class Sample(NamedTuple):
         counts = self.counts
         if self.issue == "core_ws":
             command, tile = prices
-            stores = (counts.row_commands * ROW_COMMAND - TILE * counts.tiles) / TILED_COMMAND
-            rows = (command * stores + tile * counts.tiles) / ROW_COMMAND
+            tiles = counts.tiles * (counts.tiles > 1)
+            stores = (counts.row_commands * ROW_COMMAND - TILE * tiles) / TILED_COMMAND
+            rows = (command * stores + tile * tiles) / ROW_COMMAND
             commands = command * counts.commands / TILED_COMMAND
         else:
             block, box, row = prices

@@ -1,11 +1,12 @@
 """Clock: cycles of one layer of the emitted program on Gemmini behind a Rocket core, fitted to RTL.
 
     cycles = (core^p + array^p + (load - first)^p + (store - last)^p)^(1/p) + first + last
-             + loop * loops + visit * visits + 0.77 * command * row commands
+             + loop * loops + visit * visits + 0.41 * command * row commands
     first, last = load / tiles * visits, store / tiles * visits
 
     core    RoCC commands that the core issues one by one, each with what the program computes around it: a
-            block of weights takes 5.6 commands more, a tile whose loads are worked out 15.1
+            block of weights takes 5.6 commands more, a tile whose loads are worked out 15.1, but of a layer
+            of one tile, of which all is known when it is compiled
     array   pairs of preload and compute: a strip of pixels takes its rows, a short one waits until fewer than
             five results are in the mesh, each in it for its rows and two sides; with new weights a side
     load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
@@ -117,15 +118,15 @@ BLOCK = 5.6
 and which loads are due by then."""
 BOX = 15.1
 """Commands that a tile of an operand takes whose loads the core works out, to spread them over products."""
-ROW_COMMAND = 0.77
+ROW_COMMAND = 0.41
 """Commands that a config_st or mvout of a row with a scale of its own takes; Gemmini waits for this loop.
 
-These three were fitted to eight layers timed on RTL; `python -m benchmarks fit_issue` tests them on others.
+BLOCK and BOX were fitted to eight layers timed on RTL, this one to 36 others: `python -m benchmarks fit_issue`.
 """
 TILED_COMMAND = 0.4
 """Commands that one of a tile of LOOP_WS takes which the core issues, also of its stores of rows."""
 TILE = 10.0
-"""Commands that such a tile takes besides."""
+"""Commands that such a tile takes besides, of several."""
 RESULTS = 5
 """That are in the mesh at a time (max_simultaneous_matmuls of MeshWithDelays.scala)."""
 

@@ -33,9 +33,10 @@ class Issued(NamedTuple):
     moves: Number
     """Loads and stores, but for rows that are stored with scales of their own."""
     blocks: Number
-    """Of weights, each met by all products of an accumulator tile."""
+    """Of weights, each met by all products of an accumulator tile; none of a layer of one tile, of which all
+    is known when it is compiled."""
     boxes: Number
-    """Tiles of an operand whose loads are worked out."""
+    """Tiles of an operand whose loads are worked out; none of a layer of one tile."""
 
     def commands(self, block: float = BLOCK, box: float = BOX) -> Number:
         """What all of it takes, in commands, at the price of a block and of a box."""
@@ -143,7 +144,8 @@ class NestWork:
         in_tiles, commands = issue == "core_ws", self._channel_commands
         if placement.has_row_scale:
             commands = row_commands(self.nest, self.target, self.target.max_block_len if in_tiles else 1)
-        return (TILED_COMMAND * commands + TILE * self._tiles) / ROW_COMMAND if in_tiles else commands
+        tiles = self._tiles * self._has_several
+        return (TILED_COMMAND * commands + TILE * tiles) / ROW_COMMAND if in_tiles else commands
 
     def issued(self, placement: Placement) -> Issued:
         """What the core issues where no loop unit runs the tiles.
@@ -171,7 +173,8 @@ class NestWork:
         moves = moves + weights / weight_rows + q.bias_words / self.target.side
         blocks = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
         blocks = blocks * math.prod([nest.counts[d].l2 for d in (N, P, Q)])
-        return Issued(products, moves, blocks, self._boxes(resident=resident))
+        boxes = self._boxes(resident=resident)
+        return Issued(products, moves, blocks * self._has_several, boxes * self._has_several)
 
     def _boxes(self, *, resident: bool) -> Number:
         """Of every tile of the input; of the weights' but the first where the emitter loads them early."""
@@ -230,6 +233,10 @@ class NestWork:
     @cached_property
     def _tiles(self) -> Number:
         return largest(math.prod(count.l3 for count in self.nest.counts), self._visits)
+
+    @cached_property
+    def _has_several(self) -> Number:
+        return 1 * (self._tiles > 1)
 
     @cached_property
     def _stores(self) -> Number:

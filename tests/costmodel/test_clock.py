@@ -48,7 +48,7 @@ NOTHING = LayerCounts(1, 0, 0, 10**9, 0, 0, (), 0, 0, 0, 0, 0)
     [
         (NOTHING._replace(commands=50), 50 * 20),
         (NOTHING._replace(loops=3), 3 * 170),
-        (NOTHING._replace(row_commands=100), 100 * 0.77 * 20),
+        (NOTHING._replace(row_commands=100), 100 * 0.41 * 20),
         (NOTHING._replace(full_rows=640, short_strips=((3, 10), (12, 5))), 640 + 10 * (8 + 3 / 5) + 5 * 12),
         (NOTHING._replace(full_rows=640, blocks=9), 640),
         (NOTHING._replace(short_strips=((12, 20),), blocks=3), 17 * 12 + 3 * 16),
