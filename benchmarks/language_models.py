@@ -3,7 +3,7 @@
 One block is converted (its weights are drawn, and dropped); its layers are searched as those of all blocks in
 one graph, and equal ones are solved once.  Cycles are those of the clock for the program as emitted, of
 all blocks and of the scores of one token.  Bytes are beside the least: each weight and each row of the caches
-once.  Host operators run on the array where the clock finds that quicker, as `compile` decides
+once.  Host operators run on the array where the clock finds that cheaper, as `compile` decides
 before it looks at accuracy.  Last line: cycles per token and bytes over the least.
 """
 
@@ -22,7 +22,7 @@ from fadiff.converter import Conversion, Graph, convert
 from fadiff.costmodel.schedule.clock import program_cycles
 from fadiff.costmodel.target.target import Target, load_target
 from fadiff.optimizer import SearchResult
-from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, realised_graph
+from fadiff.optimizer.realise.choice import CLOSE, EXACT, Cheaper, realised_graph
 from fadiff.samples.decoders import DECODERS, Decoder, block
 from fadiff.samples.graphs import chained, scores
 from fadiff.search import SearchOptions, decide
@@ -129,8 +129,8 @@ def _converted(model: onnx.ModelProto) -> Conversion:
 
 
 def _realised(graph: Graph, target: Target) -> Graph:
-    quicker = Quicker(target, fusion=True)
-    return realised_graph(realised_graph(graph, target, CLOSE, quicker), target, EXACT, quicker)
+    cheaper = Cheaper(graph, target)
+    return realised_graph(realised_graph(graph, target, CLOSE, cheaper), target, EXACT, cheaper)
 
 
 def _searched(conversion: Conversion, target: Target) -> SearchResult:

@@ -1,4 +1,4 @@
-"""Host operators that run on the array instead, where that is quicker and no less accurate.
+"""Host operators that run on the array instead, where that costs less and is no less accurate.
 
 One step between conversion and search, of every command that searches schedules which the C executes.
 """
@@ -15,7 +15,7 @@ from fadiff.converter.check.reference import integer_reference, reference_sessio
 from fadiff.converter.folders import scratch_folder
 from fadiff.converter.ir.stored import WeightFile, is_large
 from fadiff.costmodel.schedule.conversion_record import RealisedRecord
-from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, Tried, Wanted, realised_graph
+from fadiff.optimizer.realise.choice import CLOSE, EXACT, Cheaper, Tried, Wanted, realised_graph
 from fadiff.output_accuracy import Expected, expected_outputs, judged_outputs
 from fadiff.vectors import make_vectors
 
@@ -92,26 +92,26 @@ class Realiser:
         if not search.is_executed or not conversion.graph.inputs:
             return RealisedModel(conversion, conversion.graph)
         with self.console.stage("realising host operators"):
-            quicker = Quicker(target, fusion=search.fuses)
-            close, notes, refused = self._close(target, quicker)
-            graph = realised_graph(close, target, EXACT, quicker)
-        notes += _notes(quicker.tried)
+            cheaper = Cheaper(conversion.graph, target, search)
+            close, notes, refused = self._close(target, cheaper)
+            graph = realised_graph(close, target, EXACT, cheaper)
+        notes += _notes(cheaper.tried)
         for note in notes:
             self.console.note(note)
         changed = replace(conversion, graph=close, notes=(*conversion.notes, *notes))
-        return RealisedModel(changed, graph, _records(quicker.tried, refused))
+        return RealisedModel(changed, graph, _records(cheaper.tried, refused))
 
-    def _close(self, target: Target, quicker: Quicker) -> tuple[Graph, list[str], Collection[str]]:
+    def _close(self, target: Target, cheaper: Cheaper) -> tuple[Graph, list[str], Collection[str]]:
         """The graph with layers of other integers, notes, and the layers for which these cost too much."""
         graph = self.conversion.graph
-        names = _candidates(graph, target, quicker)
+        names = _candidates(graph, target, cheaper)
         if graph.element_type == "float32" or not names:
             return graph, [], ()
         before = self._accuracy(graph)
 
         def realised(wanted: Collection[str]) -> tuple[Graph, float]:
             """The graph with some of them, and what its outputs gain, in dB."""
-            found = realised_graph(graph, target, CLOSE, _of(wanted, quicker))
+            found = realised_graph(graph, target, CLOSE, _of(wanted, cheaper))
             after = self._accuracy(found)
             return found, min((after[name] - before[name] for name in before if name in after), default=0.0)
 
@@ -173,7 +173,7 @@ def _notes(tried: Collection[Tried]) -> list[str]:
     """One for each kind of operator and what does its work with the same bits."""
     kinds: dict[tuple[str, str], list[Tried]] = {}
     for one in tried:
-        if one.is_quicker and one.exact:
+        if one.is_cheaper and one.exact:
             kinds.setdefault((one.op, one.form), []).append(one)
     return [
         f"{len(ones)} x {op} as {form}, the same bits: {sum(one.before for one in ones):,.0f} cycles became "
@@ -184,9 +184,9 @@ def _notes(tried: Collection[Tried]) -> list[str]:
 
 def _records(tried: Collection[Tried], refused: Collection[str]) -> tuple[RealisedRecord, ...]:
     def why(one: Tried) -> str:
-        if not one.is_quicker:
-            return "not quicker"
-        return "less accurate" if one.layer in refused else "quicker"
+        if not one.is_cheaper:
+            return "not cheaper"
+        return "less accurate" if one.layer in refused else "cheaper"
 
     return tuple(
         RealisedRecord(
@@ -195,7 +195,7 @@ def _records(tried: Collection[Tried], refused: Collection[str]) -> tuple[Realis
             form=one.form,
             cycles_before=round(one.before),
             cycles_after=round(one.after),
-            taken=why(one) == "quicker",
+            taken=why(one) == "cheaper",
             why=why(one),
         )
         for one in tried
@@ -208,8 +208,8 @@ def _of(names: Collection[str], wanted: Wanted) -> Wanted:
     return lambda graph, found: found.replaced[0] in names and wanted(graph, found)
 
 
-def _candidates(graph: Graph, target: Target, quicker: Quicker) -> list[str]:
+def _candidates(graph: Graph, target: Target, cheaper: Cheaper) -> list[str]:
     """Layers in whose place something of other integers is wanted, those that gain most cycles first."""
-    realised_graph(graph, target, CLOSE, quicker)
-    tried = sorted(quicker.tried, key=lambda one: one.after - one.before)
-    return [one.layer for one in tried if one.is_quicker and not one.exact]
+    realised_graph(graph, target, CLOSE, cheaper)
+    tried = sorted(cheaper.tried, key=lambda one: one.after - one.before)
+    return [one.layer for one in tried if one.is_cheaper and not one.exact]

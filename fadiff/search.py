@@ -32,11 +32,6 @@ class SearchOptions(Settings):
         """Whether schedules of our own methods are searched that the C executes; baselines stay."""
         return self.fusion_model == "sound" and self.profile == "hw" and self.method in PROVING
 
-    @property
-    def fuses(self) -> bool:
-        """Whether groups of several layers are searched."""
-        return self.fusion and self.method != "layerwise"
-
 
 def find_schedule(
     graph: Graph,

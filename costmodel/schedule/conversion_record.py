@@ -81,7 +81,7 @@ class ReachRecord(Record):
 
 
 class RealisedRecord(Record):
-    """Other layers that can do the work of a host operator, by the clock, all of them alone."""
+    """Other layers that can do the work of a host operator, and what the program takes so."""
 
     layer: str
     op: str
@@ -89,7 +89,9 @@ class RealisedRecord(Record):
     cycles_before: int
     cycles_after: int
     taken: bool
-    why: Literal["quicker", "not quicker", "less accurate"]
+    why: Literal["cheaper", "not cheaper", "less accurate", "quicker", "not quicker"] = Field(
+        description="by the objective; quicker or not where cycles alone decided (before December 2026)"
+    )
 
 
 class ConversionRecord(Record):

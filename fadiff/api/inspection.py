@@ -109,14 +109,14 @@ def described(conversion: Conversion, target: Target | None) -> Inspection:
 
 
 def _realised(graph: Graph, target: Target) -> tuple[str, ...]:
-    from fadiff.optimizer.realise.choice import CLOSE, EXACT, Quicker, realised_graph
+    from fadiff.optimizer.realise.choice import CLOSE, EXACT, Cheaper, realised_graph
 
-    quicker = Quicker(target)
-    realised_graph(graph, target, (*CLOSE, *EXACT), quicker)
+    cheaper = Cheaper(graph, target)
+    realised_graph(graph, target, (*CLOSE, *EXACT), cheaper)
     return tuple(
         f"{one.op}: {one.layer} takes {one.before:,.0f} cycles on the core, {one.after:,.0f} as {one.form}"
         f"{'' if one.exact else ' (not the same bits: compile judges)'}"
-        for one in quicker.tried
+        for one in cheaper.tried
     )
 
 

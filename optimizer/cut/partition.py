@@ -35,7 +35,7 @@ class Prices(NamedTuple):
     cycle: float
 
 
-_PRICES: dict[Objective, Prices] = {"energy": Prices(1.0, 1e-9), "latency": Prices(1e-9, 1.0)}
+PRICES: dict[Objective, Prices] = {"energy": Prices(1.0, 1e-9), "latency": Prices(1e-9, 1.0)}
 
 
 def value(objective: Objective | Prices, energy: float, latency: float) -> float:
@@ -284,7 +284,7 @@ class Partitioner:
         solve = self.solver(hulls)
         if objective == "edp":
             return minimise_edp(solve)
-        solution = solve(*(objective if isinstance(objective, Prices) else _PRICES[objective]))
+        solution = solve(*(objective if isinstance(objective, Prices) else PRICES[objective]))
         return HullResult(solution, value(objective, solution.energy, solution.latency))
 
     def optimum(

@@ -60,6 +60,11 @@ class Settings:
         return AMPLE_SECONDS + AMPLE_SECONDS_PER_LAYER * len(shapes)
 
     @property
+    def fuses(self) -> bool:
+        """Whether groups of several layers are searched."""
+        return self.fusion and self.method != "layerwise"
+
+    @property
     def latency(self) -> LatencyModel:
         """By which schedules are searched and scored: that of the profile."""
         return COUNTING[self.profile].latency

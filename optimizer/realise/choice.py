@@ -1,16 +1,20 @@
-"""Which layers, host operators mostly, become others: those whose programs the clock finds shorter so."""
+"""Which layers, host operators mostly, become others: those whose part of the network costs less so."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer
 from fadiff.costmodel.group.fusion import ScheduleError
-from fadiff.costmodel.group.pooling import convolution_of
-from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
 from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.cut.partition import PRICES, Prices, value
+from fadiff.optimizer.cut.problem import MOST_IN_PROGRAMS, Problem
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.group.candidates import fusable_producers
 from fadiff.optimizer.realise.activations import realised_activation
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
@@ -24,15 +28,15 @@ from fadiff.optimizer.realise.softmax import realised_softmax
 from fadiff.optimizer.realise.space_to_depth import in_space_to_depth
 from fadiff.optimizer.realise.sums import realised_sum
 from fadiff.optimizer.realise.tables_of_products import realised_table_of_product
-from fadiff.optimizer.search import optimize
+from fadiff.optimizer.search import solve
 
 Realisation = Callable[[Graph, Layer, Target], Realised | None]
 """What may do a layer's work on a target, or None."""
 Wanted = Callable[[Graph, Realised], bool]
 """Whether layers are to take the place of those in a graph."""
 
-LEAST_GAIN = 0.9
-"""Of the cycles before."""
+LEAST_GAIN = 0.1
+"""Of what the layers cost before."""
 EXACT: tuple[Realisation, ...] = (
     realised_sum,
     realised_average_pool,
@@ -71,34 +75,65 @@ def realised_graph(
     return graph
 
 
+class Change(NamedTuple):
+    """What a network gains by other layers in place of some."""
+
+    energy: float
+    """Picojoules less."""
+    cycles: float
+    """Cycles less."""
+    own_energy: float
+    """Of the layers replaced, fused or not."""
+    own_cycles: float
+
+
 @dataclass(frozen=True)
 class Tried:
-    """What may do a layer's work, and the cycles of its layers and of those before, each alone."""
+    """What may do a layer's work."""
 
     layer: str
     op: str
     """Of the first layer replaced."""
     form: str
     exact: bool
-    before: float
-    after: float
+    change: Change
+    is_cheaper: bool
 
     @property
-    def is_quicker(self) -> bool:
-        """Whether it takes clearly fewer cycles: other layers may fit their neighbours less well."""
-        return self.after < LEAST_GAIN * self.before
+    def before(self) -> float:
+        """Cycles of the layers replaced."""
+        return self.change.own_cycles
+
+    @property
+    def after(self) -> float:
+        """These less what the network gains."""
+        return self.before - self.change.cycles
 
 
-class Quicker:
-    """Wanted are layers whose programs, each layer alone, take clearly fewer cycles by the clock.
+class Cheaper:
+    """Wanted are layers with which a network clearly costs less by an objective.
 
-    Pools that the stores of a convolution do take none, if layers may be fused.
+    Compared are the best schedules of a part of the network with and without them: they themselves and what
+    may share a group with them.  What that changes is seen in the whole network, of which is known what it
+    takes layer by layer, less what all that is wanted saves.
     """
 
-    def __init__(self, target: Target, *, fusion: bool = True) -> None:
-        self.target, self.fusion = target, fusion
+    def __init__(self, graph: Graph, target: Target, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self.target, self.settings = target, replace(settings, time_budget=None)
+        network, _ = Problem.of(self.settings, graph, target).layerwise
+        self.energy, self.cycles = network.energy, network.latency
+        self._prices = PRICES.get(settings.objective, Prices(1 / self.energy, 1 / self.cycles))
+        self._known: dict[object, Change] = {}
         self._tried: dict[tuple[str, str], Tried] = {}
-        self._known: dict[object, tuple[float, float]] = {}
+        self._counted: set[tuple[str, str]] = set()
+        """Layers whose others are in energy and cycles."""
+        realised_graph(graph, target, (*CLOSE, *EXACT), self)
+        taken = {place: one.change for place, one in self._tried.items() if one.is_cheaper}
+        self.energy -= sum(change.energy for change in taken.values())
+        self.cycles -= sum(change.cycles for change in taken.values())
+        self._counted.update(taken)
+        self._tried.clear()
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -107,43 +142,91 @@ class Quicker:
 
     def __call__(self, graph: Graph, realised: Realised) -> bool:
         """Whether they are wanted in a graph."""
-        replaced, layers = [graph.by_name[name] for name in realised.replaced], realised.layers
-        names = (name for layer in replaced for name in (*layer.inputs, *layer.outputs))
-        shapes = tuple(graph.tensors[name].shape for name in names)
-        pooled = tuple(map(_kind, self._pools(graph, replaced)))
-        key = (tuple(map(_kind, replaced)), pooled, tuple(map(_kind, layers)), shapes)
+        around = _around(graph, realised.replaced) if self.settings.fuses else set(realised.replaced)
+        part, changed = _part(graph, around), with_realised(graph, realised)
+        others = _part(
+            changed, {*(around - {*realised.replaced}), *(layer.name for layer in realised.layers)}
+        )
+        key = _kinds(part, realised.replaced), _kinds(others)
         if key not in self._known:
-            changed = with_realised(graph, realised)
-            self._known[key] = self._cycles(graph, replaced), self._cycles(changed, layers)
-        first = replaced[0]
-        tried = Tried(first.name, first.op, realised.form, realised.exact, *self._known[key])
-        self._tried[first.name, realised.form] = tried
-        return tried.is_quicker
+            self._known[key] = self._change(part, others, realised.replaced)
+        first, change = graph.by_name[realised.replaced[0]], self._known[key]
+        place = first.name, realised.form
+        is_cheaper = self._is_clear(change, is_counted=place in self._counted)
+        self._tried[place] = Tried(first.name, first.op, realised.form, realised.exact, change, is_cheaper)
+        return is_cheaper
 
-    def _cycles(self, graph: Graph, layers: Sequence[Layer]) -> float:
-        """Of the layers alone, by the clock, as they would be issued, and pools that their stores may do."""
-        if self.fusion:
-            layers = [layer for layer in layers if convolution_of(graph, layer) is None]
-        pools = self._pools(graph, layers)
-        layers = [*layers, *pools]
-        written = {name for layer in layers for name in layer.outputs}
-        read = dict.fromkeys(name for layer in layers for name in layer.inputs)
-        given = [name for name in read if name not in written and not graph.tensors[name].constant]
-        tensors = {name: graph.tensors[name] for name in (*read, *written)}
-        part = Graph(graph.name, tensors, tuple(layers), tuple(given), layers[-1].outputs)
+    def _change(self, part: Graph, others: Graph, replaced: Collection[str]) -> Change:
+        before, after = self._cost(part), self._cost(others)
+        assert before is not None
+        own = [layer for layer in before.layers if layer.name in replaced]
+        energy, cycles = sum(layer.energy_pj for layer in own), sum(layer.latency_cycles for layer in own)
+        if after is None:
+            return Change(-math.inf, -math.inf, energy, cycles)
+        less, sooner = before.energy_pj - after.energy_pj, before.latency_cycles - after.latency_cycles
+        return Change(less, sooner, energy, cycles)
+
+    def _is_clear(self, change: Change, is_counted: bool) -> bool:
+        """Whether the network takes clearly less so; a change may be counted in what it takes."""
+        objective, energy, cycles = self.settings.objective, self.energy, self.cycles
+        if is_counted:
+            energy, cycles = energy + change.energy, cycles + change.cycles
+        before = value(objective, energy, cycles)
+        own = before - value(objective, energy - change.own_energy, cycles - change.own_cycles)
+        return before - value(objective, energy - change.energy, cycles - change.cycles) > LEAST_GAIN * own
+
+    def _cost(self, part: Graph) -> NetworkCost | None:
+        """Of its best schedule; None where memories are too small for one."""
+        problem = Problem.of(self.settings, part, self.target)
+        problem.objective = self._prices
         try:
-            method = "exact" if pools else "layerwise"
-            schedule = optimize(part, self.target, method=method, residency=False).schedule
-        except ScheduleError:  # memories too small for it
-            return math.inf
-        return sum(program_cycles(schedule).values())
+            schedule, *_ = solve(problem, "exact" if self.settings.fuses else "layerwise")
+        except ScheduleError:
+            return None
+        return evaluate(schedule)
 
-    def _pools(self, graph: Graph, layers: Sequence[Layer]) -> list[Layer]:
-        """Max pools that stores of these layers may do."""
-        if not self.fusion:
-            return []
-        readers = [reader for layer in layers for name in layer.outputs for reader in graph.consumers(name)]
-        return [reader for reader in readers if convolution_of(graph, reader) in layers]
+
+def _around(graph: Graph, layers: Collection[str]) -> set[str]:
+    """Layers and those next to them that may share a group with one of them, as many as a group has."""
+    found, latest = set(layers), set(layers)
+    while latest and len(found) < MOST_IN_PROGRAMS:
+        near = set[str]()
+        for name in latest:
+            layer = graph.by_name[name]
+            near.update(fusable_producers(graph, layer))
+            readers = [reader for tensor in layer.outputs for reader in graph.consumers(tensor)]
+            near.update(reader.name for reader in readers if name in fusable_producers(graph, reader))
+        latest = near - found
+        found |= near
+    return found
+
+
+def _part(graph: Graph, names: Collection[str]) -> Graph:
+    """Some layers of a graph as a graph of their own."""
+    layers = [layer for layer in graph.layers if layer.name in names]
+    written = dict.fromkeys(name for layer in layers for name in layer.outputs)
+    read = dict.fromkeys(name for layer in layers for name in layer.inputs)
+    given = [name for name in read if name not in written and not graph.tensors[name].constant]
+    wanted = [
+        name
+        for name in written
+        if name in graph.outputs or any(reader.name not in names for reader in graph.consumers(name))
+    ]
+    tensors = {name: graph.tensors[name] for name in (*read, *written)}
+    return Graph(graph.name, tensors, tuple(layers), tuple(given), tuple(wanted))
+
+
+def _kinds(part: Graph, replaced: Collection[str] = ()) -> object:
+    """What tells its cost from that of other parts."""
+    place = {name: at for at, name in enumerate(part.tensors)}
+    return tuple(
+        (
+            _kind(layer),
+            layer.name in replaced,
+            tuple((place[name], part.tensors[name].shape) for name in (*layer.inputs, *layer.outputs)),
+        )
+        for layer in part.layers
+    )
 
 
 def _kind(layer: Layer) -> object:

@@ -30,7 +30,8 @@ from fadiff.costmodel.latency.clock_work import NestWork
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import shape_of, whole
 from fadiff.costmodel.target.target import Target, load_target
-from fadiff.optimizer.realise.choice import EXACT, Quicker, realised_graph
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.realise.choice import EXACT, Cheaper, realised_graph
 from fadiff.optimizer.realise.merged_columns import with_merged_columns
 from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check, random_inputs
@@ -252,7 +253,7 @@ def test_lines_of_windows_are_images_of_convolutions_without_a_stride() -> None:
             ],
         ),
     ):
-        realised = realised_graph(graph, target, EXACT, Quicker(target))
+        realised = realised_graph(graph, target, EXACT, Cheaper(graph, target))
         assert [(layer.name, layer.dims) for layer in realised.tensor_core_layers] == expected
         assert {layer.stride for layer in realised.tensor_core_layers} == {(1, 1)}
         mappings = optimize(realised, target, method="exact").schedule.mappings
@@ -302,13 +303,16 @@ def test_what_has_no_other_form_stays() -> None:
 
 def test_pools_stay_where_nothing_is_fused() -> None:
     graph = GRAPHS["pool"][0]
-    assert realised_graph(graph, target_of(16), EXACT, Quicker(target_of(16), fusion=False)) is graph
+    assert (
+        realised_graph(graph, target_of(16), EXACT, Cheaper(graph, target_of(16), Settings(fusion=False)))
+        is graph
+    )
 
 
 def test_a_stem_is_compared_together_with_the_pool_that_its_stores_do(tmp_path: Path) -> None:
     """By itself the stem with merged columns is quicker, pooled it is not."""
     target, stem = load_target("gemmini-large"), "3x112x112 c64k7s2 r"
     pooled = converted(f"{stem} mp3s2p1", target, tmp_path)[0].graph
-    assert realised_graph(pooled, target, (with_merged_columns,), Quicker(target)) is pooled
+    assert realised_graph(pooled, target, (with_merged_columns,), Cheaper(pooled, target)) is pooled
     alone = converted(stem, target, tmp_path)[0].graph
-    assert realised_graph(alone, target, (with_merged_columns,), Quicker(target)) is not alone
+    assert realised_graph(alone, target, (with_merged_columns,), Cheaper(alone, target)) is not alone
