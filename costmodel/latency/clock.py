@@ -121,7 +121,7 @@ BOX = 15.1
 ROW_COMMAND = 0.41
 """Commands that a config_st or mvout of a row with a scale of its own takes; Gemmini waits for this loop.
 
-BLOCK and BOX were fitted to eight layers timed on RTL, this one to 36 others: `python -m benchmarks fit_issue`.
+BLOCK and BOX were fitted to eight layers timed on RTL, this one to 36: `python -m benchmarks fit_issue`.
 """
 TILED_COMMAND = 0.4
 """Commands that one of a tile of LOOP_WS takes which the core issues, also of its stores of rows."""
