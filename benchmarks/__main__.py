@@ -19,6 +19,7 @@ BENCHMARKS = {
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",
     "rtl": "cycles of emitted programs on Gemmini RTL, beside the predicted ones",
     "cycles": "cycles of the rtl latency model against those of the functional model, layer by layer",
+    "objectives": "what each objective finds, and the default without realisations: none loses to another",
     "table1": "EDP of every method on the paper's networks (Table 1)",
     "figure4": "EDP against wall-clock time of every method (the paper's Figure 4)",
     "ablation": "what each degree of freedom of a schedule is worth",
