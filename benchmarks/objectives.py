@@ -1,8 +1,8 @@
-"""What every objective finds: cycles, energy and EDP of the emitted schedule, also as the graph was converted.
+"""What every objective finds: cycles, energy and EDP of emitted schedules, also of the graph as converted.
 
-`--objective latency` is never to take more cycles than the default, `energy` never more energy, and the default
-never more EDP than the same search of the graph as it was converted, without realisations: lines that break
-this end in BROKEN, and the exit code is 1.
+`--objective latency` is never to take more cycles than the default, `energy` never more energy, and the
+default never more EDP than the same search of the graph as it was converted, without realisations: lines that
+break this end in BROKEN, and the exit code is 1.
 
 python -m benchmarks objectives digits squeezenet:32 mobilenetv3:64 --targets gemmini-default
 """

@@ -236,7 +236,8 @@ class NestWork:
 
     @cached_property
     def _has_several(self) -> Number:
-        return 1 * (self._tiles > 1)
+        """Of depthwise layers, none of which was timed, one tile takes what each of several does."""
+        return 1 if self.nest.shape.is_depthwise else 1 * (self._tiles > 1)
 
     @cached_property
     def _stores(self) -> Number:

@@ -35,7 +35,7 @@ Realisation = Callable[[Graph, Layer, Target], Realised | None]
 Wanted = Callable[[Graph, Realised], bool]
 """Whether layers are to take the place of those in a graph."""
 
-LEAST_GAIN = 0.1
+LEAST_GAIN = 0.01
 """Of what the layers cost before."""
 EXACT: tuple[Realisation, ...] = (
     realised_sum,
