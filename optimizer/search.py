@@ -9,7 +9,7 @@ from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.schedule.schedule import Schedule
 from fadiff.costmodel.target.target import Target
 from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
-from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certified, exact, layerwise, relaxed_bound
+from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certified, exact, layerwise, relaxed
 from fadiff.optimizer.cut.partition import Partition
 from fadiff.optimizer.cut.problem import Problem, Progress
 from fadiff.optimizer.cut.result import BoundKind, SearchResult
@@ -81,7 +81,7 @@ def _floor(problem: Problem, method: MethodName) -> float:
     if method == "gemmini-auto":  # whatever the rules: ragged tiles, depthwise layers by single channels
         rules = replace(problem.rules, tiling="ragged", all_lanes=True)
         problem = replace(problem, rules=rules)
-    return relaxed_bound(problem)
+    return relaxed(problem).lower_bound
 
 
 def solve(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from fadiff.costmodel.group.fusion import ScheduleError, paper_plan
 from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
-from fadiff.optimizer.cut.partition import Partition, value
+from fadiff.optimizer.cut.partition import Cuts, Partition, value
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, merge
 from fadiff.optimizer.group.residency import Layers, PlacedGroup, Surroundings
 from fadiff.optimizer.group.tiles import last_output
-from fadiff.optimizer.layer.hull import Solution, lower_hull
+from fadiff.optimizer.layer.hull import HullResult, Solution, lower_hull
 
 Hulls = dict[PlacedGroup, GroupHull]
 CERTIFIED_FRONTS = 3000
@@ -214,8 +214,8 @@ class Floors:
         return GroupHull.of(energy, latency, Way(group, (), ()))
 
 
-def relaxed_bound(problem: Problem) -> float:
-    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
+def relaxed(problem: Problem) -> HullResult[Cuts]:
+    """The best partition and a lower bound without pricing any group: floors instead of fused costs."""
     floors, known = Floors(problem), problem.alone
     hulls = {v: known[v] if v in known else floors.of(v) for v in problem.cuts.placed_groups}
-    return problem.cuts.best(hulls, problem.objective).lower_bound
+    return problem.cuts.best(hulls, problem.objective)

@@ -11,6 +11,7 @@ from fadiff.converter.ir.graph import Graph, HostLayer, Layer
 from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
 from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.cut.exact import relaxed
 from fadiff.optimizer.cut.partition import PRICES, Prices, value
 from fadiff.optimizer.cut.problem import MOST_IN_PROGRAMS, Problem
 from fadiff.optimizer.cut.settings import Settings
@@ -85,6 +86,9 @@ class Change(NamedTuple):
     own_energy: float
     """Of the layers replaced, fused or not."""
     own_cycles: float
+    part_energy: float
+    """Of all that was compared, before."""
+    part_cycles: float
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,14 @@ class Cheaper:
     """Wanted are layers with which a network clearly costs less by an objective.
 
     Compared are the best schedules of a part of the network with and without them: they themselves and what
-    may share a group with them.  What that changes is seen in the whole network, of which is known what it
-    takes layer by layer, less what all that is wanted saves.
+    may share a group with them.  What that changes is seen in the whole network: what that takes at least,
+    less what all that is wanted saves.
     """
 
     def __init__(self, graph: Graph, target: Target, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         self.target, self.settings = target, replace(settings, time_budget=None)
-        network, _ = Problem.of(self.settings, graph, target).layerwise
+        network = relaxed(Problem.of(self.settings, graph, target)).best
         self.energy, self.cycles = network.energy, network.latency
         self._prices = PRICES.get(settings.objective, Prices(1 / self.energy, 1 / self.cycles))
         self._known: dict[object, Change] = {}
@@ -161,16 +165,18 @@ class Cheaper:
         assert before is not None
         own = [layer for layer in before.layers if layer.name in replaced]
         energy, cycles = sum(layer.energy_pj for layer in own), sum(layer.latency_cycles for layer in own)
+        known = energy, cycles, before.energy_pj, before.latency_cycles
         if after is None:
-            return Change(-math.inf, -math.inf, energy, cycles)
+            return Change(-math.inf, -math.inf, *known)
         less, sooner = before.energy_pj - after.energy_pj, before.latency_cycles - after.latency_cycles
-        return Change(less, sooner, energy, cycles)
+        return Change(less, sooner, *known)
 
     def _is_clear(self, change: Change, is_counted: bool) -> bool:
         """Whether the network takes clearly less so; a change may be counted in what it takes."""
         objective, energy, cycles = self.settings.objective, self.energy, self.cycles
         if is_counted:
             energy, cycles = energy + change.energy, cycles + change.cycles
+        energy, cycles = max(energy, change.part_energy), max(cycles, change.part_cycles)
         before = value(objective, energy, cycles)
         own = before - value(objective, energy - change.own_energy, cycles - change.own_cycles)
         return before - value(objective, energy - change.energy, cycles - change.cycles) > LEAST_GAIN * own

@@ -14,6 +14,7 @@ from fadiff.optimizer.baselines.random_search import random_search as drawn
 from fadiff.optimizer.baselines.stage import Stage
 from fadiff.optimizer.cut.problem import Problem
 from fadiff.optimizer.dram_limit import automatic_bytes, within
+from fadiff.optimizer.layer.hull import HullResult, Solution
 from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import residual, separable
 
@@ -53,9 +54,9 @@ def test_the_bound_of_a_baseline_is_on_its_budget(monkeypatch):
     def slow(problem):
         problem.alone  # noqa: B018 - fronts that the baseline must not profit from
         problem.started -= 60.0
-        return 1.0
+        return HullResult(Solution(1.0, 1.0, ()), 1.0)
 
-    monkeypatch.setattr("fadiff.optimizer.search.relaxed_bound", slow)
+    monkeypatch.setattr("fadiff.optimizer.search.relaxed", slow)
     monkeypatch.setattr("fadiff.optimizer.baselines.random_search.random_search", search)
     found = optimize(separable(blocks=1), LARGE, method="random", time_budget=60.5)
     ((budget, fronts, seconds),) = seen
