@@ -16,7 +16,7 @@ from fadiff.converter.ir.graph import HostLayer
 from fadiff.converter.ir.host import Lookup
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.optimizer.realise.activations import MOST_LSB
-from fadiff.optimizer.realise.choice import Quicker
+from fadiff.optimizer.realise.choice import Cheaper
 from fadiff.optimizer.realise.ramps import (
     MOST_RAMPS,
     Ramps,
@@ -117,7 +117,7 @@ def test_it_is_taken_where_the_core_takes_much_longer() -> None:
     for size, taken in ((64, False), (16384, True)):
         graph = lookup(size, table_of(silu, 8.0))
         realised = realised_ramps(graph, graph.layers[0], target)
-        assert realised is not None and Quicker(target)(graph, realised) == taken
+        assert realised is not None and Cheaper(graph, target)(graph, realised) == taken
     layer = graph.layers[0]
     assert isinstance(layer, HostLayer)
     turned = replace(layer, operator=Lookup(Loops((16, 32), (Access(0, (1, 16)),), Access(0, (32, 1)))))
