@@ -9,6 +9,7 @@ import onnx
 
 from fadiff.converter.decompose import decompose
 from fadiff.converter.decompose.contrib import expand_contrib
+from fadiff.converter.decompose.last_joins import joins_last
 from fadiff.converter.decompose.picks import drop_unused, functions_before_parts
 from fadiff.converter.decompose.tables import tabulate
 from fadiff.converter.dequantise.strip import strip_quantisation
@@ -106,6 +107,7 @@ def simplify(
     apply("written as other operators", decompose, samples)
     if not given.steps:
         apply("functions of columns stand before the parts that are taken", functions_before_parts)
+        apply("parts of outputs are moved before they are joined", joins_last)
         model, program = moves_behind(model, program, weights)
         while not weights and apply("left out, because nothing reads it", drop_unused):
             pass

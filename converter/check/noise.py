@@ -119,8 +119,8 @@ def parts_of(program: Program, output: str) -> Parts:
 def _places(program: Program, value: str, operand: str, found: list[tuple[str, str]]) -> np.ndarray:
     """For every element of a value the number of the operand that it comes from.
 
-    `found` grows by operands, each with the value that it is a function of, element by element; `operand` is
-    that which the value leads to.
+    `found` grows by operands (as they are before they are moved), each with the value that it is a function
+    of, element by element; `operand` is that which the value leads to.
     """
     node = program.producer.get(value)
     source = None if node is None else _source(program, node)
@@ -128,7 +128,8 @@ def _places(program: Program, value: str, operand: str, found: list[tuple[str, s
         operands = [_places(program, name, name, found) for name in node.inputs]
         return np.concatenate(operands, int(node.attributes["axis"]))
     if node is not None and source is not None:
-        places = _places(program, source, operand, found)
+        moves = operand == value and is_a(node, Kind.RESHAPE | Kind.TRANSPOSE)
+        places = _places(program, source, source if moves else operand, found)
         if node.op == "Transpose":
             return places.transpose(node.attributes.get("perm", tuple(range(places.ndim))[::-1]))
         return places.reshape(program.shapes[value])

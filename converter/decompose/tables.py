@@ -42,7 +42,8 @@ def tabulate(
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A normalised model rewritten, and lines that say which input got tables, of how many rows.
 
-    The table has as many rows as the next power of two above the largest number in the samples.
+    The table has as many rows as the next power of two above the largest number in the samples, one of bytes
+    256.
     """
     edit, done = Editor(model), []
     for source in _sources(program, samples):
@@ -65,6 +66,8 @@ def _sources(program: Program, samples: Samples) -> list[_Source]:
         if not program.is_integer(name) or not seen or not all(array.size for array in seen):
             continue
         low, high = min(int(array.min()) for array in seen), max(int(array.max()) for array in seen)
+        if program.types[name] == onnx.TensorProto.UINT8:
+            high = 255  # (all that there is)
         rows = 1 << high.bit_length() if high > 0 else 1
         nodes = alone(program, name)
         casts = any(program.is_integer(n.inputs[0]) and program.is_float(n.outputs[0]) for n in nodes)
@@ -138,7 +141,7 @@ def _replace(edit: Editor, program: Program, source: _Source, end: str, table: n
     writer = program.producer[end]
     nodes = Nodes(edit, edit.node(writer), writer.version)
     count, sizes = int(np.prod(program.shapes[source.name])), program.shapes[end]
-    flat = nodes.reshape(source.name, [count])
+    flat = nodes.op("Cast", nodes.reshape(source.name, [count]), to=onnx.TensorProto.INT64)
     rows = nodes.op(
         "Gather", nodes.constant(table.astype(np.float32), "table"), flat, axis=axis, label="table"
     )

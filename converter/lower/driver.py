@@ -112,7 +112,7 @@ def _lower_input(lowering: Lowering, value: str, stored: str = "", along: AxisSc
     shape = program.shapes[value]
     scale = lowering.scale(stored or value)
     order, zero = _input_order(program, value), lowering.zero(value)
-    sizes = tuple(shape[i] for i in order)
+    sizes = _stored_sizes(program, value, order)
     if zero and along is None and scale is not None:
         along = meaning_along(UNCHANGED, scale, zero, sizes, len(sizes) - 1)
     tensor = lowering.graph.input(
@@ -135,9 +135,14 @@ def _lower_folded(lowering: Lowering, step: Step) -> None:
     assert scale is not None
     inverse = Affine(1 / affine.factor, -affine.shift / affine.factor, affine.axis)
     order = _input_order(program, value)
-    stored = tuple(program.shapes[value][axis] for axis in order)
-    axis = len(order) - 1 if affine.axis is None else order.index(affine.axis)
+    stored = _stored_sizes(program, value, order)
+    axis = len(stored) - 1 if affine.axis is None else order.index(affine.axis)
     _lower_input(lowering, value, step.output, meaning_along(inverse, scale, 0, stored, axis))
+
+
+def _stored_sizes(program: Program, value: str, order: Sequence[int]) -> tuple[int, ...]:
+    """Of an input; a number that has no axes is stored along one."""
+    return tuple(program.shapes[value][axis] for axis in order) or (1,)
 
 
 def _input_order(program: Program, value: str) -> tuple[int, ...]:

@@ -17,8 +17,9 @@ from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.joins import parts_along
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.scales import in_models_order, parts_along, way_out
+from fadiff.converter.quantise.scales import in_models_order, way_out
 
 
 def lower_reshape(lowering: Lowering, step: Step) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
-from fadiff.converter.ir.kinds import REARRANGE, Kind
+from fadiff.converter.ir.kinds import Kind
 from fadiff.converter.ir.operators import is_a, keeps_scale, linear_factor
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
+from fadiff.converter.plan.joins import parts_along
 from fadiff.converter.plan.plan import Step
 
 _TOLERATED_RATIO = 2.0
@@ -238,8 +238,8 @@ def joined_outputs(
 
     Boxes in pixels beside class scores, which one scale would make zero: nothing computes with them, so every
     part keeps the scale and zero point of its own, and the program around learns which is where (`AxisScales`
-    of the output's tensor).  Left out: values of which a file says the scale (`known`), states, and what is
-    both transposed and reshaped, so that the parts are none along an axis.
+    of the output's tensor).  Left out: values of which a file says the scale (`known`), states, and parts
+    that lie along no axis of the output (converter/decompose/last_joins.py).
     """
     found = dict[str, tuple[str, ...]]()
     for step in reversed(steps):
@@ -265,37 +265,27 @@ def in_models_order(program: Program, names: Sequence[str]) -> bool:
     return any(is_a(program.producer[name], Kind.RESHAPE | Kind.JOIN) for name in names[1:])
 
 
-def parts_along(inner: Sequence[int], axis: int, outer: Sequence[int], along: int) -> tuple[int, int] | None:
-    """The indices of `axis` under another shape: how many of its axis `along` each becomes, and how often all
-    repeat there; None where other axes tell them apart, too."""
-    size, least = math.prod(inner[axis + 1 :]), math.prod(outer[along + 1 :])
-    if size % least or outer[along] * least % (size * inner[axis]):
-        return None
-    return size // least, outer[along] * least // (size * inner[axis])
-
-
 def join_axis(program: Program, value: str) -> int:
     """The axis of the Concat that writes a value."""
     return int(program.producer[value].attributes.get("axis", 1)) % len(program.shapes[value])
 
 
 def way_out(program: Program, value: str) -> tuple[str, ...]:
-    """The value as it is moved on its way to an output, or joined with others so that its parts lie along one
-    axis; nothing where anything else happens to it."""
-    names, ops = [value], set[str]()
+    """The value under other shapes on its way to an output, or joined with others so that its parts lie along
+    one axis; nothing where anything else happens to it."""
+    names = [value]
     while value not in program.outputs:
         reader = program.sole_consumer(value)
-        if reader is not None and reader.op == "Concat" and ops <= {"Reshape"}:
+        if reader is not None and reader.op == "Concat":
             behind = way_out(program, reader.outputs[0])
             along = join_axis(program, reader.outputs[0])
             inner, outer = program.shapes[names[0]], program.shapes[value]
             lies = parts_along(inner, join_axis(program, names[0]), outer, along)
             return (*names, *behind) if behind and lies else ()
-        if reader is None or not is_a(reader, REARRANGE):
+        if reader is None or not is_a(reader, Kind.SAME | Kind.RESHAPE):
             return ()
-        ops.add("Transpose" if reader.op == "Transpose" else "Reshape")
         value = reader.outputs[0]
         names.append(value)
     is_state = any(value == state.output for state in program.states)
     alone = not program.consumers(value) and program.outputs.count(value) == 1
-    return tuple(names) if alone and len(ops) <= 1 and not is_state else ()
+    return tuple(names) if alone and not is_state else ()

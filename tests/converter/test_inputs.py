@@ -20,6 +20,19 @@ MEAN = np.array([101325, 25, 0.5, 0.02], np.float32)
 SPREAD = np.array([500, 5, 0.1, 0.01], np.float32)
 
 
+def test_a_number_without_axes(tmp_path: Path) -> None:
+    """An affine function of a scalar is what its integer means; it is stored along one axis."""
+    nodes = [helper.make_node("Mul", ["x", "two"], ["m"]), helper.make_node("Add", ["m", "one"], ["y"])]
+    model = model_of(nodes, {"x": ()}, {"y": ()}, {"two": np.float32(2), "one": np.float32(1)})
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"x": np.array(i / 4 - 1, np.float32)} for i in range(9)]
+    graph = convert(tmp_path / "m.onnx", calibration=samples).graph
+    assert graph.tensors["x"].shape == (1,)
+    found = run_reference(graph, store_inputs(graph, samples[7]))[graph.outputs[0]]
+    real = from_storage(graph.tensors[graph.outputs[0]], found, ())
+    assert real.shape == () and abs(float(real) - 2.5) < 0.02
+
+
 def _samples(seed: int, count: int, mean: np.ndarray, spread: np.ndarray) -> list[dict[str, np.ndarray]]:
     generator = np.random.default_rng(seed)
     return [

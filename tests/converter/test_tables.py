@@ -129,3 +129,35 @@ def test_positions_without_calibration_data_are_named(tmp_path: Path) -> None:
     assert any(says in warning for warning in convert(path).warnings)
     known = convert(path, calibration=_samples(24, (1,), 1, 400))
     assert not any(says in warning for warning in known.warnings)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 4)], ids=["scalar", "row"])
+@pytest.mark.parametrize("element", [np.uint8, np.uint16, np.int32], ids=lambda element: element.__name__)
+def test_integers_of_any_type(element: type[np.generic], shape: tuple[int, ...], tmp_path: Path) -> None:
+    """A Gather takes no indices of 8 or 16 bits (ONNX Runtime refused the model); bytes have 256 rows."""
+    nodes = [
+        helper.make_node("Cast", ["p"], ["pf"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["pf", "hundredth"], ["angle"]),
+        helper.make_node("Sin", ["angle"], ["s"]),
+        helper.make_node("Add", ["x", "s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "typed",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4)),
+            helper.make_tensor_value_info("p", helper.np_dtype_to_tensor_dtype(np.dtype(element)), shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.float32(0.01), "hundredth")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    generator = np.random.default_rng(0)
+    samples = [
+        {"x": weights(i, 1, 4), "p": generator.integers(0, 101, shape).astype(element)} for i in range(9)
+    ]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples)
+    most = 255 if element is np.uint8 else 127
+    assert any(f"p (0 to {most})" in note for note in conversion.notes)
+    assert _quality(model, conversion, samples) > 30
