@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fadiff.converter.check.noise import sqnr_db
-from fadiff.output_accuracy import restored
+from fadiff.output_accuracy import judged_inputs, restored
 from fadiff.vectors import TestVectors, onnx_states, run_vectors
 
 
 def compare_with_file(vectors: TestVectors) -> str:
-    """One sentence on the outputs of the test vectors; empty for float models and integer outputs.
+    """One sentence on the outputs that accuracy is judged on; empty for float models and integer outputs.
 
     Integers are those of the integer reference, so of the device.
     """
@@ -26,13 +26,13 @@ def compare_with_file(vectors: TestVectors) -> str:
     try:  # (of opset 21 on this optimiser makes what ONNX Runtime 1.31 refuses)
         runtime = open_session(model, options, ["MatMulAddFusion"])
         states = onnx_states(conversion.graph)
-        theirs = run_vectors(runtime, vectors.onnx_inputs, states=states, length=vectors.length)
+        judged = judged_inputs(vectors)
+        theirs = run_vectors(runtime, judged.inputs, states=states, length=judged.length(vectors))
     except Exception as error:  # operators that only their own tool runs, integer inputs
         return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"
     session = reference_session(integer_reference(conversion.graph))
-    stored = run_vectors(
-        session, vectors.stored_inputs, states=conversion.graph.states, length=vectors.length
-    )
+    length, stored_states = judged.length(vectors), conversion.graph.states
+    stored = run_vectors(session, judged.stored(vectors), states=stored_states, length=length)
     ratios, top1 = [], []
     for name in conversion.graph.results:
         onnx_name = conversion.graph.tensors[name].onnx_name
@@ -48,5 +48,5 @@ def compare_with_file(vectors: TestVectors) -> str:
     same = f", top-1 equal in {100 * min(top1):.1f} %" if top1 else ""
     return (
         "against the file itself in ONNX Runtime: "
-        f"SQNR {min(ratios):.1f} dB{same} ({vectors.count} test vectors)"
+        f"SQNR {min(ratios):.1f} dB{same} ({judged.count} {judged.kind} inputs)"
     )

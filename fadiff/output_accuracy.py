@@ -26,26 +26,52 @@ _MACS = 2e10
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Inputs that outputs are judged on, and what the float model makes of them: by ONNX name."""
+class Judged:
+    """Inputs that outputs are judged on, by ONNX name."""
 
     kind: Literal["test", "calibration", "random"]
     inputs: Arrays
+
+    @property
+    def count(self) -> int:
+        """Samples."""
+        return len(next(iter(self.inputs.values())))
+
+    def stored(self, vectors: TestVectors) -> Arrays:
+        """As the device stores them, by tensor name."""
+        if self.kind == "calibration":
+            return stored_inputs(vectors.conversion.graph, self.inputs)
+        return {name: array[: self.count] for name, array in vectors.stored_inputs.items()}
+
+    def length(self, vectors: TestVectors) -> int:
+        """`TestVectors.length` of them."""
+        return (not vectors.conversion.consecutive) if self.kind == "calibration" else vectors.length
+
+
+@dataclass(frozen=True)
+class Expected(Judged):
+    """And what the float model makes of them."""
+
     outputs: Arrays
 
 
-def expected_outputs(vectors: TestVectors) -> Expected:
-    """On test inputs where the user gave any, else on calibration inputs."""
-    graph = vectors.conversion.graph
+def judged_inputs(vectors: TestVectors) -> Judged:
+    """Test inputs where the user gave any, else calibration inputs, else random ones."""
     inputs, kind = _inputs(vectors)
-    macs = sum(getattr(layer, "macs", 0) for layer in graph.layers)
+    macs = sum(getattr(layer, "macs", 0) for layer in vectors.conversion.graph.layers)
     count = int(np.clip(_MACS / max(macs, 1), 2, MOST_SAMPLES))
-    inputs = {name: array[:count] for name, array in inputs.items()}
-    if kind == "calibration":
+    return Judged(kind, {name: array[:count] for name, array in inputs.items()})
+
+
+def expected_outputs(vectors: TestVectors) -> Expected:
+    """What the float model makes of the inputs that outputs are judged on."""
+    judged, graph = judged_inputs(vectors), vectors.conversion.graph
+    if judged.kind == "calibration":
         names = [onnx_name(graph, name) for name in graph.results]
-        return Expected(kind, inputs, run_floats(vectors.conversion, inputs, names))
-    # (all of them are written to the folder, too)
-    return Expected(kind, inputs, {name: array[:count] for name, array in vectors.float_outputs.items()})
+        outputs = run_floats(vectors.conversion, judged.inputs, names)
+    else:  # (all of them are written to the folder, too)
+        outputs = {name: array[: judged.count] for name, array in vectors.float_outputs.items()}
+    return Expected(judged.kind, judged.inputs, outputs)
 
 
 def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> AccuracyRecord:
@@ -62,7 +88,7 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
     floats = {record.output: expected.outputs[record.output] for record in records}
     return AccuracyRecord(
         inputs=expected.kind,
-        samples=len(next(iter(expected.inputs.values()))),
+        samples=expected.count,
         outputs=records,
         inputs_db=_inputs_alone(vectors, expected, floats),
     )
@@ -76,12 +102,10 @@ def judged_outputs(
     from fadiff.converter.ir.program import program_of
 
     conversion = vectors.conversion
-    graph, length = conversion.graph, vectors.length
+    graph = conversion.graph
     computed = {output.name for output in reference.get_outputs()}
     outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
-    if expected.kind == "calibration":
-        length = 0 if conversion.consecutive else 1
-    stored = _stored(vectors, expected)
+    stored, length = expected.stored(vectors), expected.length(vectors)
     found = run_vectors(reference, stored, outputs, graph.states, length=length)
     program = program_of(conversion.float_model, conversion.float_weights)
     records = []
@@ -92,14 +116,6 @@ def judged_outputs(
         integers = restored(graph, output, found, floats.shape)
         records.append(_record(graph, output, floats, integers, parts))
     return tuple(records)
-
-
-def _stored(vectors: TestVectors, expected: Expected) -> Arrays:
-    """The inputs as the device stores them, by tensor name."""
-    if expected.kind == "calibration":
-        return stored_inputs(vectors.conversion.graph, expected.inputs)
-    count = len(next(iter(expected.inputs.values())))
-    return {name: array[:count] for name, array in vectors.stored_inputs.items()}
 
 
 def _inputs(vectors: TestVectors) -> tuple[Arrays, Literal["test", "calibration", "random"]]:
@@ -123,7 +139,7 @@ def _inputs_alone(vectors: TestVectors, expected: Expected, floats: Arrays) -> f
     """Signal to noise of the worst output of the float model on inputs as int8 holds them."""
     from fadiff.converter.check.noise import noise_of
 
-    graph, inputs, stored = vectors.conversion.graph, expected.inputs, _stored(vectors, expected)
+    graph, inputs, stored = vectors.conversion.graph, expected.inputs, expected.stored(vectors)
     rounded = dict(inputs)
     for tensor in graph.inputs:
         name = onnx_name(graph, tensor)

@@ -43,15 +43,16 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         "reads and writes a cache at a place that is computed at run time",
         "export the model with MultiHeadAttention or GroupQueryAttention",
     ),
+    "ZipMap": ("makes dictionaries", "leave it out: skl2onnx's options={'zipmap': False}"),
 }
-"""Operators of com.microsoft that are refused on purpose: why, and what the user can do about it."""
+"""Operators that are refused on purpose: why, and what the user can do about it."""
 
 REFUSED_DOMAINS: Mapping[str, tuple[str, str]] = {
     "com.microsoft.nchwc": _LAID_OUT,
     "com.ms.internal.nhwc": _LAID_OUT,
     LEARNING: (
         "is no neural network operator",
-        "do this step outside of the model (skl2onnx: options={'zipmap': False} leaves ZipMap out)",
+        "do this step outside of the model",
     ),
     "ai.onnx.contrib": _PROCESSING,
     "com.microsoft.extensions": _PROCESSING,
@@ -107,7 +108,7 @@ def _refusal(entry: Function | None, program: Program, node: Node) -> Unsupporte
     if entry is not None:
         why = entry.refuses(program, node)
         return Unsupported(node.name, node.op, node.domain, why, _REMEDY) if why else None
-    of_op = REFUSED.get(node.op) if node.domain == MICROSOFT else None
+    of_op = REFUSED.get(node.op) if node.domain in (MICROSOFT, LEARNING) else None
     reason = of_op or REFUSED_DOMAINS.get(node.domain)
     return Unsupported(node.name, node.op, node.domain, *reason) if reason else None
 

@@ -50,6 +50,7 @@ class Lowering:
             quantised = self.quantisation.weights.get(name)
             data = self.program.constants[name] if quantised is None else quantised.data
             if quantised is None:
+                assert not np.issubdtype(data.dtype, np.floating), f"{name} has no scale"
                 data = data.astype(self.element) if data.dtype == np.bool_ else _to_int32(data)
             scale = None if quantised is None or self.is_float else quantised.scale
             dtype: DType = "int32" if data.dtype == np.int32 else self.element

@@ -150,8 +150,8 @@ class MixedSearch:
     def score(self, names: Collection[str]) -> float:
         """The worst output's signal to noise in dB on held-out samples."""
         program = self.calibration.program
-        kept = {state.output for state in program.states} if self.in_sequence else set()
-        wanted = [v for v in program.outputs if program.is_float(v) and v not in kept]
+        but = {*program.constants, *((s.output for s in program.states) if self.in_sequence else ())}
+        wanted = [v for v in program.outputs if program.is_float(v) and v not in but]
         return min(self._ratios(names, wanted).values(), default=np.inf)
 
     def reach(self) -> Mixed | None:

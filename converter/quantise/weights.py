@@ -167,27 +167,27 @@ def quantise(
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
+    read = _quantised_constants(program, steps)
     weight_scales = {
         name: known.get(name) or (1.0 if name in unread else integers.scale(name, program.constants[name]))
-        for step in steps
-        for name in _quantised_constants(program, step)
+        for name in read
     }
     _make_room_for_biases(program, steps, scales, weight_scales, known, channels, integers)
+    for name in read:
+        if rounded and name in rounded:
+            weights[name] = rounded[name]
+            continue
+        array, scale = program.constants[name], weight_scales[name]
+        if name in channels:
+            weights[name] = integers.by_channel(name, array, channels[name], given.block)
+            continue
+        lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
+        if name in unread:
+            weights[name] = Quantised(np.zeros(array.shape, np.int8), np.float32(scale))
+        else:
+            on_disk = name in program.stored
+            weights[name] = integers.quantised(name, array, scale, lowest, on_disk=on_disk)
     for step in steps:
-        for name in _quantised_constants(program, step):
-            if rounded and name in rounded:
-                weights[name] = rounded[name]
-                continue
-            array, scale = program.constants[name], weight_scales[name]
-            if name in channels:
-                weights[name] = integers.by_channel(name, array, channels[name], given.block)
-                continue
-            lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
-            if name in unread:
-                weights[name] = Quantised(np.zeros(array.shape, np.int8), np.float32(scale))
-            else:
-                on_disk = name in program.stored
-                weights[name] = integers.quantised(name, array, scale, lowest, on_disk=on_disk)
         bias = _bias(program, step)
         if bias is not None:
             unit = np.float32(scales[step.source].step) * _product_scale(weights, step.head)
@@ -276,8 +276,7 @@ def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
     """What `quantise` gives, for a float32 array: no scales, and every constant in float32."""
     weights = {
         name: Quantised(program.constants[name].astype(np.float32, copy=False), np.float32(1))
-        for step in steps
-        for name in _quantised_constants(program, step)
+        for name in _quantised_constants(program, steps)
     }
     biases = {step.name: _bias(program, step) for step in steps}
     return Quantisation(
@@ -292,18 +291,18 @@ def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
     )
 
 
-def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
-    """Constants that the layer reads as elements of the array: weights, and operands of binary ops."""
-    if step.kind != "node" or step.mask:
-        return ()
-    node = step.head
+def _quantised_constants(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Constants that layers read as elements of the array (weights, and operands of binary operators), and
+    those that are outputs."""
+    names = [name for step in steps if step.kind == "node" and not step.mask for name in _elements(step.head)]
+    floats = (v for v in (*names, *program.outputs) if v in program.constants and program.is_float(v))
+    return tuple(dict.fromkeys(floats))
+
+
+def _elements(node: Node) -> Sequence[str]:
     if is_a(node, WEIGHTED):
-        names: tuple[str, ...] = node.inputs[:2]
-    elif is_a(node, Kind.BINARY | Kind.JOIN | Kind.SCATTER) or node.op == "Gather":
-        names = node.inputs
-    else:
-        names = ()
-    return tuple(v for v in names if v in program.constants and program.is_float(v))
+        return node.inputs[:2]
+    return node.inputs if is_a(node, Kind.BINARY | Kind.JOIN | Kind.SCATTER) or node.op == "Gather" else ()
 
 
 def product_scale(step: Step, quantisation: Quantisation) -> np.ndarray:

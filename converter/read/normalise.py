@@ -101,8 +101,11 @@ def _forget_shapes(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
             declared[value.name] = onnx.ValueInfoProto()
             declared[value.name].CopyFrom(value)
     del graph.value_info[:]
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     for output in graph.output:  # (clearing what is not there would make a type of none)
-        if output.name not in inputs and output.type.tensor_type.HasField("shape"):
+        if (tensor := constants.get(output.name)) is not None:
+            output.CopyFrom(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        elif output.name not in inputs and output.type.tensor_type.HasField("shape"):
             output.type.tensor_type.ClearField("shape")
     return declared
 

@@ -156,7 +156,7 @@ def session_of(
         ModelError: ONNX Runtime does not take the nodes.
     """
     nodes = list(nodes)
-    read = {name for node in nodes for name in node.input}
+    read = {*outputs, *(name for node in nodes for name in node.input)}
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feed.items()

@@ -11,7 +11,9 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from fadiff.converter import UnsupportedError, convert
-from tests.converter.oracle import check, session
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
+from tests.converter.oracle import check, session, weights
 
 
 def _model(text: str, opset: int = 17, **constants: tuple[int, ...]) -> onnx.ModelProto:
@@ -165,13 +167,31 @@ def test_weights_that_are_outputs_without_a_type(tmp_path: Path) -> None:
     assert convert(tmp_path / "m.onnx", calibrate=False).graph.layers
 
 
+def test_constants_that_are_outputs_beside_samples(tmp_path: Path) -> None:
+    """Anchors that a detector hands out: calibration asked ONNX Runtime for a value that no node computes."""
+    model = _model("(float[1,8] x) => (float y, anchors) { y = MatMul (x, w) }", w=(8, 8), anchors=(3, 2))
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"x": weights(i, 1, 8)} for i in range(9)]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples)
+    assert conversion.reach is None  # (of the worst output, and a constant is none)
+    graph = conversion.graph
+    name = next(name for name in graph.outputs if graph.tensors[name].onnx_name == "anchors")
+    stored = run_reference(graph, store_inputs(graph, samples[0]))[name]
+    (anchors,) = (t for t in model.graph.initializer if t.name == "anchors")
+    expected = onnx.numpy_helper.to_array(anchors)
+    (described,) = (v for v in conversion.quantized_model.graph.output if v.name == "anchors")
+    assert [d.dim_value for d in described.type.tensor_type.shape.dim] == [3, 2]
+    np.testing.assert_allclose(from_storage(graph.tensors[name], stored, (3, 2)), expected, atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("node", "why"),
     [
         ("y = com.microsoft.nchwc.ReorderInput (x)", "one kind of processor; save the model with"),
         ("y = com.microsoft.extensions.DecodeImage (x)", "do this step outside of the model"),
         ("y = com.microsoft.BeamSearch (x)", "generates a sequence by a search; convert the decoder"),
-        ("y = ai.onnx.ml.Imputer (x)", "no neural network operator; do this step outside"),
+        ("y = ai.onnx.ml.Imputer (x)", "no neural network operator; do this step outside of the model"),
+        ("y = ai.onnx.ml.ZipMap (x)", "leave it out: skl2onnx's options={'zipmap': False}"),
         ("y = RequantShift (x)", "it is no operator of ONNX: export the model without the tool"),
     ],
 )
