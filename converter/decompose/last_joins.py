@@ -23,8 +23,10 @@ def joins_last(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProt
     edit, done = Editor(model), dict[str, None]()
     for node in program.nodes:
         end = _end(program, node.outputs[0]) if is_a(node, Kind.JOIN) else ""
-        if end and program.is_float(end) and _settle(edit, edit.node(node)):
-            done[end] = None
+        if end and program.is_float(end):
+            join = edit.node(node)
+            if join.graph is not None and _settle(edit, join):  # (it may be part of another one by now)
+                done[end] = None
     return edit.model(), tuple(done)
 
 
@@ -43,7 +45,7 @@ def _settle(edit: Editor, join: onnx_ir.Node) -> bool:
     """Move a Concat towards the output, as far as its parts lie along an axis; whether it moved."""
     moved = False
     while not join.outputs[0].is_graph_output():
-        ((reader, _),) = join.outputs[0].uses()
+        reader = join.outputs[0].uses()[0].node
         if reader.op_type == "Concat":
             if not _swap(edit, reader):
                 break
@@ -99,9 +101,11 @@ def _move_parts(edit: Editor, join: onnx_ir.Node, move: onnx_ir.Node, axis: int)
 
 def _swap(edit: Editor, outer: onnx_ir.Node) -> bool:
     """Joins of as many equal parts, joined along another axis, as a join of joins; whether they are such."""
-    inner = [value.producer() for value in outer.inputs if value is not None and len(value.uses()) == 1]
+    inner = [value.producer() for value in outer.inputs if value is not None]
     joins = [node for node in inner if node is not None and node.op_type == "Concat"]
     if len(joins) != len(outer.inputs) or len({_axis(join) for join in joins}) != 1:
+        return False
+    if any(reader is not outer for join in joins for reader, _ in join.outputs[0].uses()):
         return False
     axis, across = _axis(joins[0]), _axis(outer)
     sizes = {tuple(_shape(part)[axis] for part in join.inputs if part is not None) for join in joins}
@@ -118,7 +122,7 @@ def _swap(edit: Editor, outer: onnx_ir.Node) -> bool:
         part.shape, part.type = onnx_ir.Shape(shape), first.type
         parts.append(part)
     _join(edit, outer, parts, axis)
-    for join in joins:
+    for join in dict.fromkeys(joins):
         edit.remove(join)
     return True
 

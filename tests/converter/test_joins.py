@@ -88,7 +88,8 @@ def test_every_part_of_an_output_keeps_its_scale(tail: str, samples: int, tmp_pa
 def _levels(order: str) -> onnx.ModelProto:
     """Two sizes of image: boxes and scores joined for each, moved, and both levels joined along another axis.
 
-    "last": transposed, then joined and flattened, as anchors of YOLO v5 are; "first": joined before.
+    "last": transposed, then joined and flattened, as anchors of YOLO v5 are; "first": joined before; "bare":
+    as "first", but nothing is moved; "twice": one of them two times.
     """
     nodes, rows = [], []
     for level, stride in enumerate((1, 2)):
@@ -106,12 +107,17 @@ def _levels(order: str) -> onnx.ModelProto:
                 parts.append(helper.make_node("Transpose", [part], [f"{part}.t"], perm=[0, 2, 3, 1]))
             parts.append(helper.make_node("Concat", [f"{b}.t", f"{c}.t"], [j], axis=-1))
             parts.append(helper.make_node("Reshape", [j, "rows"], [m]))
+        elif order == "bare":
+            for part in (b, c):
+                parts.append(helper.make_node("Reshape", [part, f"rows{side}"], [f"{part}.t"]))
+            parts.append(helper.make_node("Concat", [f"{b}.t", f"{c}.t"], [m], axis=-1))
         else:
             parts.append(helper.make_node("Concat", [b, c], [j], axis=1))
             parts.append(helper.make_node("Reshape", [j, f"flat{side}"], [f"{j}.r"]))
             parts.append(helper.make_node("Transpose", [f"{j}.r"], [m], perm=[0, 2, 1]))
         nodes += parts
         rows.append(m)
+    rows = [rows[0]] * 2 if order == "twice" else rows
     nodes.append(helper.make_node("Concat", rows, ["y"], axis=1))
     constants = {
         "w": weights(1, 7, 3, 3, 3),
@@ -121,13 +127,15 @@ def _levels(order: str) -> onnx.ModelProto:
         "four": ints(4),
         "seven": ints(7),
         "rows": ints(1, -1, 7),
+        "rows8": ints(1, 64, -1),
+        "rows4": ints(1, 16, -1),
         "flat8": ints(1, 7, 64),
         "flat4": ints(1, 7, 16),
     }
     return model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants)
 
 
-@pytest.mark.parametrize("order", ["first", "last"])
+@pytest.mark.parametrize("order", ["first", "last", "bare", "twice"])
 def test_levels_that_are_joined_along_another_axis(order: str, tmp_path: Path) -> None:
     """Scores and boxes above 25 dB (scores were all 0), and the float model stays equal."""
     path, model = tmp_path / "levels.onnx", _levels(order)
