@@ -212,7 +212,8 @@ def _as_mask(
     values = np.concatenate([result.reshape(-1) for result in results])
     if not np.all((values == 0) | (values <= blank)) or not np.any(values != 0):
         return None
-    return float(values.min()), False, _NEGATIVE if floats else blank / 2
+    lowest = float(values.min())
+    return lowest, False, _NEGATIVE if floats or np.isinf(lowest) else blank / 2
 
 
 def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:

@@ -18,7 +18,7 @@ HEADS, LENGTH, WIDTH = 2, 6, 8
 LOWEST = np.float32(np.finfo(np.float32).min)
 
 
-def _attention(how: str, batch: int) -> onnx.ModelProto:
+def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
     """softmax(x x^T, mask) of [batch, heads, length, width]; `mask` [batch, length] is 1 where to look."""
     nodes = {
         "added": [
@@ -56,7 +56,7 @@ def _attention(how: str, batch: int) -> onnx.ModelProto:
         "axes": np.array([1, 2]),
         "one": np.float32(1),
         "zero": np.float32(0),
-        "lowest": LOWEST,
+        "lowest": np.float32(lowest),
         "none": np.int64(0),
     }
     shape = (batch, HEADS, LENGTH, WIDTH)
@@ -73,11 +73,16 @@ def _attention(how: str, batch: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.mark.parametrize("how", ["added", "chosen", "filled", "kept"])
+_BLANKED = [(how, LOWEST) for how in ("added", "chosen", "filled", "kept")]
+_BLANKED += [(how, -np.inf) for how in ("chosen", "filled", "kept")]
+
+
+@pytest.mark.parametrize(("how", "lowest"), _BLANKED)
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_computed_mask_blanks_positions(how: str, batch: int, tmp_path: Path) -> None:
+def test_a_computed_mask_blanks_positions(how: str, lowest: float, batch: int, tmp_path: Path) -> None:
+    """PyTorch's nn.MultiheadAttention writes minus infinity, which is no more than -127 in int8."""
     path = tmp_path / "m.onnx"
-    model = _attention(how, batch)
+    model = _attention(how, batch, lowest)
     onnx.save(model, path)
     x = weights(0, batch, HEADS, LENGTH, WIDTH)
     mask = np.ones((batch, LENGTH), np.int64)
