@@ -41,7 +41,8 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     steps = np.arange(-128, 128)
     is_float = lowering.program.is_float(step.source)
     zero, scaled = lowering.zero(step.source), np.float32(value.scale or 1.0)
-    inputs = (steps - zero).astype(np.float32) * scaled if is_float else steps != 0
+    with np.errstate(over="ignore"):  # (steps of a mask may be the largest number there is)
+        inputs = (steps - zero).astype(np.float32) * scaled if is_float else steps != 0
     feed = {step.source: np.asarray(inputs)}
     (outputs,) = run_part(lowering.program, step.nodes, [feed], step.output, scalars=True)
     dtype = lowering.dtype(step.output)

@@ -102,7 +102,8 @@ class Rounder:
         for values in simulation.run(quantisation, samples, list(sources)) if sources else ():
             for value, array in values.items():
                 for sums in sources[value]:
-                    sums.add(array)
+                    with np.errstate(over="ignore", invalid="ignore"):  # (squares of 1e20: judged, not taken)
+                        sums.add(array)
 
     def weights(self, quantisation: Quantisation, centred: Collection[str]) -> dict[str, Quantised]:
         """Integers of the scales that `quantisation` has.
@@ -114,7 +115,9 @@ class Rounder:
             plain = quantisation.weights[name]
             key = name, plain.step.tobytes(), name in centred
             if key not in self._done:
-                self._done[key] = replace(plain, data=sums.rounded(plain.step, centred=key[2]))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    rounded = sums.rounded(plain.step, centred=key[2])
+                self._done[key] = replace(plain, data=rounded)
             found[name] = self._done[key]
         return found
 

@@ -44,6 +44,13 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
             ("Cast", ["m4"], "look", {"to": TensorProto.BOOL}),
             ("Where", ["look", "scores", "lowest"], "masked", {}),
         ],
+        "spread": [
+            ("Cast", ["mask"], "look", {"to": TensorProto.BOOL}),
+            ("Where", ["look", "zeros", "lowest"], "flat", {}),
+            ("Unsqueeze", ["flat", "axes"], "m4", {}),
+            ("Expand", ["m4", "heads"], "bias", {}),
+            ("Add", ["scores", "bias"], "masked", {}),
+        ],
     }[how]
     steps = [
         ("Transpose", ["x"], "t", {"perm": [0, 1, 3, 2]}),
@@ -58,6 +65,8 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
         "zero": np.float32(0),
         "lowest": np.float32(lowest),
         "none": np.int64(0),
+        "zeros": np.zeros((batch, LENGTH), np.float32),
+        "heads": np.array([batch, HEADS, 1, LENGTH]),
     }
     shape = (batch, HEADS, LENGTH, WIDTH)
     graph = helper.make_graph(
@@ -73,8 +82,8 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-_BLANKED = [(how, LOWEST) for how in ("added", "chosen", "filled", "kept")]
-_BLANKED += [(how, -np.inf) for how in ("chosen", "filled", "kept")]
+_BLANKED = [(how, LOWEST) for how in ("added", "chosen", "filled", "kept", "spread")]
+_BLANKED += [(how, -np.inf) for how in ("chosen", "filled", "kept", "spread")]
 
 
 @pytest.mark.parametrize(("how", "lowest"), _BLANKED)

@@ -158,3 +158,12 @@ def test_a_mean_that_samples_do_not_agree_on_is_none() -> None:
     assert found[0] == pytest.approx(1.0, abs=0.01)
     assert found[1] == 0
     np.testing.assert_array_equal(certain_mean(shifts[:1]), shifts[0])
+
+
+def test_squares_beyond_float32_are_no_warnings(tmp_path: Path) -> None:
+    """Inputs of 1e20: what the sums say is judged as anything else, and nobody hears NumPy."""
+    model = model_of(
+        [helper.make_node("Gemm", ["x", "w"], ["y"])], {"x": (1, 8)}, {"y": None}, {"w": weights(1, 8, 4)}
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", calibration=[{"x": np.float32(1e20) * weights(i, 1, 8)} for i in range(9)])
