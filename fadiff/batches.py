@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fadiff.converter.read.inputs import MOST_BYTES
 from fadiff.errors import InputError
 
 Batch = Mapping[str, Any] | Sequence[Any] | Any
@@ -17,6 +18,8 @@ Batches = Iterable[Batch]
 Samples = list[Mapping[str, np.ndarray]]
 Shape = tuple[int, int | None]
 """Number of axes of an input, and the length of the first of them as far as it is known."""
+MOST_SAMPLES = 2**14
+"""More are a generator without end, or a whole data set."""
 
 
 def samples_of(batches: Batches, model: Path, names: Sequence[str], dims: Mapping[str, int]) -> Samples:
@@ -30,13 +33,21 @@ def samples_of(batches: Batches, model: Path, names: Sequence[str], dims: Mappin
         dims: Sizes of symbolic dimensions.
 
     Raises:
-        InputError: there is no batch (a generator that was used before has none), or it has too few arrays.
+        InputError: there is no batch (a generator that was used before has none), it has too few arrays, or
+            there are more than MOST_SAMPLES samples or 4 GB.
     """
     shapes = _shapes(model, dims)
     inputs = list(names) or list(shapes)
     if isinstance(batches, Mapping) or hasattr(batches, "shape"):
         batches = [batches]
-    samples = [sample for batch in batches for sample in _taken_apart(_named(batch, inputs), shapes)]
+    samples, nbytes = Samples(), 0
+    for sample in (one for batch in batches for one in _taken_apart(_named(batch, inputs), shapes)):
+        samples.append(sample)
+        nbytes += sum(array.nbytes for array in sample.values())
+        if len(samples) > MOST_SAMPLES or nbytes > MOST_BYTES:
+            raise InputError(
+                f"calibration: more than {MOST_SAMPLES:,} samples, or {MOST_BYTES:,} bytes; a hundred will do"
+            )
     if not samples:
         raise InputError("calibration: no batch in it (a generator gives its batches only once)")
     return samples

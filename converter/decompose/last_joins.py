@@ -45,7 +45,7 @@ def _settle(edit: Editor, join: onnx_ir.Node) -> bool:
     """Move a Concat towards the output, as far as its parts lie along an axis; whether it moved."""
     moved = False
     while not join.outputs[0].is_graph_output():
-        reader = join.outputs[0].uses()[0].node
+        reader = next(iter(join.outputs[0].uses())).node
         if reader.op_type == "Concat":
             if not _swap(edit, reader):
                 break

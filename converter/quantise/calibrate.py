@@ -14,7 +14,7 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.read.inputs import Samples, Spans, Wanted, random_input, read_arrays, read_inputs
+from fadiff.converter.read.inputs import Samples, Spans, Wanted, as_sample, random_input, read_arrays, read_inputs
 from fadiff.converter.read.states import find_states, in_sequence
 
 RANDOM_STEPS = 16
@@ -78,14 +78,17 @@ class CalibrationData:
         else:
             self.recorded = all(kept <= sample.keys() for sample in given)
             names = [name for name in program.inputs if self.recorded or name not in kept]
-            types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in names}
+            wanted = {name: entry for name, entry in _inputs(program).items() if name in names}
             missing = [name for name in names if any(name not in sample for sample in given)]
             if missing:
                 raise ModelError(
                     f"{self.path}: a calibration sample has no array for input {missing[0]}; give one, or "
                     "name the output that it is in the next run"
                 )
-            self.samples = [{n: np.asarray(sample[n]).astype(types[n]) for n in names} for sample in given]
+            self.samples = [
+                {name: as_sample(str(self.path), name, sample[name], *entry) for name, entry in wanted.items()}
+                for sample in given
+            ]
         if self.samples and not self.recorded:
             self.samples = in_sequence(model, weights, _inputs(program), self.samples, self.states)
         return self.samples

@@ -136,14 +136,32 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
         if array.shape[1:] != shape:
             expected = ", ".join(map(str, ("samples", *shape)))
             raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected ({expected})")
-        if array.dtype.kind not in "biuf":
-            raise ModelError(f"{path}: {name} holds {array.dtype}, expected numbers such as {dtype}")
-        if not np.all(np.isfinite(array)):
-            raise ModelError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
-        stacked[name] = array.astype(dtype)
+        stacked[name] = _numbers(str(path), name, array, dtype)
     counts = {len(array) for array in stacked.values()}
     if len(counts) != 1:
         raise ModelError(f"{path}: the inputs have different numbers of samples: {sorted(counts)}")
     if counts == {0}:
         raise ModelError(f"{path}: holds no samples; save at least one array per input")
     return stacked
+
+
+def as_sample(where: str, name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """One sample of an input, whose batch of 1 may be left out; `where`: for messages.
+
+    Raises:
+        ModelError: it has another shape, or holds no finite numbers.
+    """
+    array = np.asarray(value)
+    if shape[:1] == (1,) and array.shape == shape[1:]:
+        array = array[None]
+    if array.shape != shape:
+        raise ModelError(f"{where}: {name} has shape {array.shape} in a calibration sample, expected {shape}")
+    return _numbers(where, name, array, dtype)
+
+
+def _numbers(where: str, name: str, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    if array.dtype.kind not in "biuf":
+        raise ModelError(f"{where}: {name} holds {array.dtype}, expected numbers such as {dtype}")
+    if not np.all(np.isfinite(array)):
+        raise ModelError(f"{where}: {name} holds values that are not finite (NaN or infinity)")
+    return array.astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -91,6 +92,32 @@ def test_batches_become_samples(net: Path, batches: object, count: int) -> None:
     samples = samples_of(batches, net, (), {})  # type: ignore[arg-type]
     assert [sample["image"].shape for sample in samples] == [(1, 8, 12, 12)] * count
     np.testing.assert_array_equal(samples[-1]["image"], IMAGES[0 if count == 3 else count - 1])
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (
+            IMAGES[0, 0].transpose(1, 2, 0),
+            r"shape \(12, 12, 8\) in a calibration sample, expected \(1, 8, 12, 12\)",
+        ),
+        (np.where(IMAGES[0] > 2, np.nan, IMAGES[0]), "not finite"),
+        (IMAGES[0].astype(complex), "complex128"),
+        ("cat.png", "shape \\(\\)"),
+    ],
+    ids=["layout", "nan", "complex", "text"],
+)
+def test_batches_are_checked_as_files_are(net: Path, tmp_path: Path, sample: object, said: str) -> None:
+    """What no .npz may hold, a list may not either: NaN was calibrated with, text a traceback."""
+    with pytest.raises(package.ModelError, match=said):
+        package.compile(net, tmp_path / "out", calibration=[sample] * 3)
+
+
+def test_images_without_their_batch_and_batches_without_end(net: Path) -> None:
+    program = package.compile(net, net.parent / "nobatch", calibration=list(IMAGES[:, 0]), method="layerwise")
+    assert program.document.conversion.accuracy.inputs == "calibration"
+    with pytest.raises(package.InputError, match="more than 16,384 samples"):
+        samples_of(({"image": IMAGES[0]} for _ in itertools.count()), net, (), {})
 
 
 def test_a_result_shows_itself(compiled: CompileResult) -> None:
