@@ -14,7 +14,15 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.stored import StoredWeights
-from fadiff.converter.read.inputs import Samples, Spans, Wanted, as_sample, random_input, read_arrays, read_inputs
+from fadiff.converter.read.inputs import (
+    Samples,
+    Spans,
+    Wanted,
+    as_sample,
+    random_input,
+    read_arrays,
+    read_inputs,
+)
 from fadiff.converter.read.states import find_states, in_sequence
 
 RANDOM_STEPS = 16
@@ -86,7 +94,7 @@ class CalibrationData:
                     "name the output that it is in the next run"
                 )
             self.samples = [
-                {name: as_sample(str(self.path), name, sample[name], *entry) for name, entry in wanted.items()}
+                {n: as_sample(str(self.path), n, sample[n], *entry) for n, entry in wanted.items()}
                 for sample in given
             ]
         if self.samples and not self.recorded:
