@@ -29,7 +29,7 @@ from fadiff.converter.plan.inputs import suggested_spans
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import Choice
-from fadiff.converter.quantise.doubts import doubts, without_tables
+from fadiff.converter.quantise.doubts import doubts, unexpected, without_tables
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch, decide
 from fadiff.converter.quantise.prescribed import notes_of
 from fadiff.converter.quantise.qdq import quantised_model
@@ -286,6 +286,9 @@ def convert(
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
+    elif calibrate and element == "int8":
+        stacked = {name: np.stack([sample[name] for sample in samples]) for name in (samples or [{}])[0]}
+        warnings.extend(doubted := tuple(unexpected("calibration data", stacked, spans)))
     if element == "int8" and given.steps:
         notes.extend(notes_of(program, stored_values(program, steps), simplified.given, draft.given))
     progress("lowering")

@@ -67,6 +67,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
         InputError: the model has no inputs.
         ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
+    from fadiff.converter.quantise.doubts import unexpected
     from fadiff.converter.read.inputs import read_inputs
 
     warnings: tuple[str, ...] = ()
@@ -77,6 +78,8 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     else:
         inputs = read_inputs(file, "test inputs", argument_shapes(conversion))
         warnings = (*_unused(file, conversion), *_unlike_calibration(file, conversion, inputs))
+        if not conversion.samples:
+            warnings += tuple(unexpected(f"{file}: data", inputs, conversion.spans))
     if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
     stored = stored_inputs(conversion.graph, inputs)

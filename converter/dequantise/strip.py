@@ -386,10 +386,12 @@ class _Stripper:
         notes = []
         for value in self.edit.inputs():
             if value.dtype in EIGHT_BITS and value in self.scales:
+                scale = self.zeros.get(value, Scale(self.scales[value]))
+                zero = scale.zero + 128 * (value.dtype == DataType.UINT8)
                 value.type = onnx_ir.TensorType(DataType.FLOAT)
                 notes.append(
-                    f"input {value.name} was an 8-bit integer tensor: it is now float, in steps of "
-                    f"{self.scales[value]:.6g}"
+                    f"input {value.name} was an 8-bit integer tensor: it is now float, as is data for it: "
+                    f"{scale.step:.6g} * {f'(integer - {zero})' if zero else 'integer'}"
                 )
         return notes
 

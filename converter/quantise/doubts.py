@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -69,8 +69,8 @@ def doubts(
                 f"calibration sample {largest.argmax()} alone sets the range of {name}: it reaches "
                 f"{largest.max():.4g}, the others {others:.4g}; leave it out if it is a mistake"
             )
-        elif name in spans and (said := _outside(name, float(largest.max()), spans[name])):
-            yield said
+        elif said := [*unexpected("calibration data", {name: stacked[name]}, spans)]:
+            yield from said
         elif not weights and _are_pixels(stacked[name]):
             yield from _of_scaled_pixels(file, model, program, name, samples)
 
@@ -90,14 +90,15 @@ def _is_flat(array: np.ndarray) -> bool:
     return flat.shape[1] > 1 and bool(np.all(flat == flat[:, :1]))
 
 
-def _outside(name: str, found: float, span: tuple[float, float]) -> str:
-    expected = max(abs(end) for end in span)
-    if not found or 1 / _APART <= found / expected <= _APART:
-        return ""
-    return (
-        f"calibration data of {name} reaches {found:.4g}, where the model's first operators expect "
-        f"{span[0]:.4g} to {span[1]:.4g}: prepare it as in training"
-    )
+def unexpected(what: str, arrays: Mapping[str, np.ndarray], spans: Spans) -> Iterator[str]:
+    """Inputs whose numbers are of another size than the file expects; `what` they are."""
+    for name, (low, high) in spans.items():
+        found = float(np.abs(arrays[name]).max(initial=0)) if name in arrays else 0.0
+        if found and not 1 / _APART <= found / max(abs(low), abs(high)) <= _APART:
+            yield (
+                f"{what} of {name} reaches {found:.4g}, where the model's first operators expect "
+                f"{low:.4g} to {high:.4g}: prepare it as in training"
+            )
 
 
 def _is_angle(program: Program, name: str, array: np.ndarray) -> bool:

@@ -238,26 +238,35 @@ def test_the_smallest_integer_of_a_type() -> None:
     assert not is_lowest(np.array(-(2**31), np.int32))
 
 
-def test_outputs_and_inputs_of_integers_become_floats() -> None:
-    text = """(uint8[2,3] x) => (int8[2,3] y) {
+@pytest.mark.parametrize(
+    ("element", "zero", "said"),
+    [
+        (np.uint8, 128, "0.5 * (integer - 128)"),
+        (np.uint8, 100, "0.5 * (integer - 100)"),
+        (np.int8, 0, "0.5 * integer"),
+        (np.int8, -3, "0.5 * (integer - -3)"),
+    ],
+)
+def test_outputs_and_inputs_of_integers_become_floats(element: type, zero: int, said: str) -> None:
+    text = f"""({element.__name__}[2,3] x) => (int8[2,3] y) {{
         a = DequantizeLinear (x, s, middle)
         b = Tanh (a)
         y = QuantizeLinear (b, t, none)
-    }"""
+    }}"""
     _, model, imported = _stripped(
         text,
         s=np.array(0.5, np.float32),
         t=np.array(0.25, np.float32),
-        middle=np.array(128, np.uint8),
+        middle=np.array(zero, element),
         none=np.array(0, np.int8),
     )
     assert [value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)] == [
         TensorProto.FLOAT,
         TensorProto.FLOAT,
     ]
-    assert imported.given.steps == {"x": 0.5, "y": 0.25}
+    assert imported.given.steps["y"] == 0.25
     assert any(
-        n == "input x was an 8-bit integer tensor: it is now float, in steps of 0.5" for n in imported.notes
+        n.startswith("input x was an 8-bit integer tensor") and n.endswith(said) for n in imported.notes
     )
     assert any(n.startswith("output y was an 8-bit integer tensor") for n in imported.notes)
 

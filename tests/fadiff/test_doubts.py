@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 from fadiff.converter import convert
+from fadiff.vectors import make_vectors
 
 FAST = ("--target", "gemmini-small", "--method", "layerwise")
 
@@ -100,3 +102,30 @@ def test_usual_data_is_not_doubted(digits, tmp_path: Path, fadiff):
     np.savez(tmp_path / "test.npz", x=others)
     options = ("--test-inputs", tmp_path / "test.npz", *options, "--force")
     assert "random" not in fadiff("compile", model, *FAST, *options).out
+
+
+def test_integers_where_a_quantised_file_takes_what_they_mean(tmp_path: Path) -> None:
+    """Bytes of a uint8 input are 0.02 * (integer - 100) here: as they come, all would saturate unnoticed."""
+    parsed = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> net (uint8[1,8] x) => (float[1,4] y)
+        <float s = {0.02}, uint8 z = {100}, float t = {0.01}, int8 n = {0}, float u = {0.5}> {
+            a = DequantizeLinear (x, s, z)
+            b = DequantizeLinear (w, t, n)
+            c = MatMul (a, b)
+            d = QuantizeLinear (c, u, n)
+            y = DequantizeLinear (d, u, n)
+        }"""
+    )
+    generator = np.random.default_rng(0)
+    weights = generator.integers(-127, 128, (8, 4)).astype(np.int8)
+    parsed.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    onnx.save(parsed, tmp_path / "m.onnx")
+    data = generator.integers(0, 256, (16, 1, 8)).astype(np.uint8)
+    said = "of x reaches 25[0-9], where the model's first operators expect -2 to 3.1"
+    conversion = convert(tmp_path / "m.onnx", calibration=[{"x": sample} for sample in data])
+    assert len([w for w in conversion.warnings if re.search(f"calibration data {said}", w)]) == 1
+    np.savez(tmp_path / "data.npz", x=data)
+    vectors = make_vectors(convert(tmp_path / "m.onnx"), tmp_path / "data.npz", seed=0)
+    assert len([w for w in vectors.warnings if re.search(said, w)]) == 1
+    meant = [{"x": np.float32(0.02) * (sample.astype(np.float32) - 100)} for sample in data]
+    assert not convert(tmp_path / "m.onnx", calibration=meant).warnings
