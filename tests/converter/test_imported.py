@@ -116,7 +116,7 @@ def test_symmetric_scales_and_integers_are_kept(tmp_path: Path) -> None:
     model = model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 4, 6, 6)}, constants)
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
-    conversion = convert(path, quantize="none", calibration=[{"x": _input(0)}])
+    conversion = convert(path, quantize="none", calibration=[{"x": _input(0)[..., :8, :8]}])
     assert len(conversion.samples) == 1, "no range comes of it, but the verdict"
     graph = conversion.graph
     (layer,) = graph.tensor_core_layers
