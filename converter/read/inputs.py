@@ -137,6 +137,8 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
             expected = ", ".join(map(str, ("samples", *shape)))
             raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected ({expected})")
         stacked[name] = _numbers(str(path), name, array, dtype)
+        if not np.all(np.isfinite(array)):
+            raise ModelError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
     counts = {len(array) for array in stacked.values()}
     if len(counts) != 1:
         raise ModelError(f"{path}: the inputs have different numbers of samples: {sorted(counts)}")
@@ -149,19 +151,20 @@ def as_sample(where: str, name: str, value: Any, shape: tuple[int, ...], dtype: 
     """One sample of an input, whose batch of 1 may be left out; `where`: for messages.
 
     Raises:
-        ModelError: it has another shape, or holds no finite numbers.
+        ModelError: it has another shape, or holds no numbers (infinity is one, in masks).
     """
     array = np.asarray(value)
     if shape[:1] == (1,) and array.shape == shape[1:]:
         array = array[None]
     if array.shape != shape:
         raise ModelError(f"{where}: {name} has shape {array.shape} in a calibration sample, expected {shape}")
-    return _numbers(where, name, array, dtype)
+    numbers = _numbers(where, name, array, dtype)
+    if np.any(np.isnan(numbers)):
+        raise ModelError(f"{where}: {name} holds NaN in a calibration sample")
+    return numbers
 
 
 def _numbers(where: str, name: str, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ModelError(f"{where}: {name} holds {array.dtype}, expected numbers such as {dtype}")
-    if not np.all(np.isfinite(array)):
-        raise ModelError(f"{where}: {name} holds values that are not finite (NaN or infinity)")
     return array.astype(dtype)

@@ -101,7 +101,7 @@ def test_batches_become_samples(net: Path, batches: object, count: int) -> None:
             IMAGES[0, 0].transpose(1, 2, 0),
             r"shape \(12, 12, 8\) in a calibration sample, expected \(1, 8, 12, 12\)",
         ),
-        (np.where(IMAGES[0] > 2, np.nan, IMAGES[0]), "not finite"),
+        (np.where(IMAGES[0] > 2, np.nan, IMAGES[0]), "holds NaN"),
         (IMAGES[0].astype(complex), "complex128"),
         ("cat.png", "shape \\(\\)"),
     ],
