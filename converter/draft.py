@@ -171,7 +171,7 @@ class Drafter:
         steps = plan(program, self.element, self.without, apart, caps, self.given.steps)
         if self.element != "int8":
             return steps
-        return keep_float(self.file, program, widened(steps, self.wide), (*self.keep_float, *self.wide))
+        return keep_float(self.file, program, widened(steps, self.wide), self.keep_float, self.wide)
 
 
 def _better(name: str, change: Change, before: Draft, progress: Callable[[str], None]) -> Draft:

@@ -28,8 +28,8 @@ def check_new(path: Path, *, force: bool) -> None:
         raise InputError(f"{path}: already exists: choose another name, or replace it with --force")
 
 
-def check_free(target: Path, *, force: bool) -> None:
-    """Refuse early what `replacing_folder` could not do at the end.
+def check_free(target: Path, *, force: bool | None) -> None:
+    """Refuse early what `replacing_folder` could not do at the end; no `force` where nothing is replaced.
 
     Raises:
         InputError: the folder exists (without force), is not one of ours, or its parent cannot be written.
@@ -38,7 +38,8 @@ def check_free(target: Path, *, force: bool) -> None:
         raise InputError(f"{target}: exists and is not a folder: choose another --out")
     if target.exists() and any(target.iterdir()):
         if not force:
-            raise InputError(f"{target}: already exists: choose another --out, or replace it with --force")
+            remedy = "choose another --out" + (", or replace it with --force" if force is not None else "")
+            raise InputError(f"{target}: already exists: {remedy}")
         if obstacle := obstacle_to_deleting(target):
             raise InputError(
                 f"{target}: is not an output folder of fadiff ({obstacle}): --force will not delete it"
@@ -62,7 +63,7 @@ def naming_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing_folder(target: Path, *, force: bool) -> Iterator[Path]:
+def replacing_folder(target: Path, *, force: bool | None) -> Iterator[Path]:
     """A sibling of `target` that becomes `target` when the block ends well.
 
     On any exception, a keyboard interrupt included, the sibling and any parent folders made for it

@@ -27,16 +27,16 @@ MOVES = named(MOVE | STRIDED | Kind.JOIN) | {"Gather", "MaxPool", "Resize"}
 
 
 def keep_float(
-    file: str, program: Program, steps: Sequence[Step], names: Collection[str]
+    file: str, program: Program, steps: Sequence[Step], names: Collection[str], wide: Collection[str] = ()
 ) -> tuple[Step, ...]:
     """The steps, of which those named (by step, by one of their nodes, or by the state that they compute) are
-    kept in float32, and what joins them.  `file` is for messages.
+    kept in float32, and what joins them; so are the `wide` ones.  `file` is for messages.
 
     Raises:
         ModelError: there is no such step, or it has no float form.
     """
     chosen = set[str]()
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys((*names, *wide)):
         state = next((s for s in program.states if name in (s.input, s.output)), None)
         if state is not None:
             cell = cell_of(program, steps, state)
@@ -52,7 +52,8 @@ def keep_float(
             states = (end for state in program.states for end in (state.input, state.output))
             advice = did_you_mean(name, {*(plain_name(s.name) for s in steps), *states})
             raise ModelError(
-                f"{file}: --keep-float {name}: no such layer or state; {advice}{' ' if advice else ''}"
+                f"{file}: --{'keep-float' if name in names else 'wide'} {name}: no such layer or state; "
+                f"{advice}{' ' if advice else ''}"
                 "`fadiff inspect` lists them"
             )
         if not can_be_float(program, found):

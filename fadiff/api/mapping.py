@@ -70,7 +70,7 @@ def map_model(
     console, file = console or Console(verbosity=-1), Path(model)
     folder = None if out is None else Path(out)
     if folder is not None:
-        check_free(folder, force=False)
+        check_free(folder, force=None)
     named = arch.name if isinstance(arch, Machine) else str(arch)
     with naming(named):
         machine = arch if isinstance(arch, Machine) else machine_of(named, _paths(constraints), _path(ert))
@@ -87,7 +87,7 @@ def map_model(
     with naming(named), console.stage(f"mapping onto {machine.name}", time_budget):
         found = options.search(conversion.graph, machine, console.update)
     if folder is not None:
-        with replacing_folder(folder, force=False) as made:
+        with replacing_folder(folder, force=None) as made:
             write_layers(found, conversion.graph.name, made)
             page = machine_report(found, conversion.graph.name)
             (made / "report.html").write_text(page, encoding="utf-8")

@@ -77,17 +77,18 @@ def test_nothing_needs_float_where_int8_does(fadiff, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"),
+    ("option", "layers", "message"),
     [
-        ("third", "no such layer or state"),
-        ("secnd", "did you mean second?"),
-        ("pool", "GlobalAveragePool has no float32 form"),
-        ("auto", "at least 3 calibration samples"),
+        ("--keep-float", "third", "--keep-float third: no such layer or state"),
+        ("--wide", "third", "--wide third: no such layer or state"),
+        ("--keep-float", "secnd", "did you mean second?"),
+        ("--keep-float", "pool", "GlobalAveragePool has no float32 form"),
+        ("--keep-float", "auto", "at least 3 calibration samples"),
     ],
 )
-def test_what_cannot_be_kept(fadiff, tmp_path, layers, message):
+def test_what_cannot_be_kept(fadiff, tmp_path, option, layers, message):
     model = small_network(tmp_path / "small.onnx")
-    ended = fadiff("compile", model, *FAST, "--out", tmp_path / "out", "--keep-float", layers)
+    ended = fadiff("compile", model, *FAST, "--out", tmp_path / "out", option, layers)
     assert ended.code == 2 and message in ended.err and ended.err.count("\n") == 1
 
 

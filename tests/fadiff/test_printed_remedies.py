@@ -187,3 +187,23 @@ def test_positions_and_a_cache_keep_scores_and_the_new_row(tmp_path: Path) -> No
     rows = ours["present"].reshape(present.shape)[..., -1, :]
     assert noise_of(scores, ours["scores"].reshape(scores.shape)).sqnr_db > 25
     assert noise_of(present[..., -1, :], rows).sqnr_db > 25
+
+
+def test_a_folder_of_mappings_is_there_already(fadiff, tmp_path: Path) -> None:
+    """`map` has no --force, and advised it."""
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["y"])]
+    onnx.save(model_of(nodes, {"x": (1, 8)}, {"y": (1, 4)}, {"w": weights(1, 8, 4)}), tmp_path / "m.onnx")
+    run = (
+        "map",
+        tmp_path / "m.onnx",
+        "--arch",
+        "eyeriss-like",
+        "--method",
+        "local",
+        "-q",
+        "-o",
+        tmp_path / "out",
+    )
+    assert fadiff(*run).code == 0
+    again = fadiff(*run)
+    assert again.code == 2 and "choose another --out" in again.err and "--force" not in again.err
