@@ -12,7 +12,7 @@ from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.scales import assign_scales, parts_along, saturates_at, unknown_scales
+from fadiff.converter.quantise.scales import _Groups, assign_scales, parts_along, saturates_at, unknown_scales
 from fadiff.converter.quantise.weights import Quantisation, quantise, to_int8
 from fadiff.converter.quantise.zeros import scale_of_all
 from tests.converter.programs import program
@@ -235,3 +235,39 @@ def test_a_zero_point_spreads_a_range_over_all_integers(
     else:
         assert found is not None
         assert (round(found.step, 6), found.zero) == wanted
+
+
+@pytest.mark.parametrize(("larger", "wanted"), [(2.0, 2.0), (2.1, 1.0)])
+def test_a_scale_at_which_saturation_still_stands_for_a_clip_is_shared(larger: float, wanted: float) -> None:
+    groups = _Groups({"a": 1.0, "b": larger, "c": 1.5}, {}, {"a": 2.0})
+    groups.join("a", "b")
+    assert groups.scale("a") == wanted and groups.scale("b") == larger
+    groups = _Groups({"a": 1.0}, {}, {"a": 2.0})
+    groups.widen("a", larger)
+    assert groups.scale("a") == wanted
+    groups = _Groups({"a": 1.0}, {}, {"a": 2.0})
+    groups.prescribe("a", larger)
+    assert groups.scale("a") == wanted
+    groups.widen("a", 0.5)
+    assert groups.scale("a") == wanted
+
+
+def test_a_group_has_the_least_of_its_ceilings_and_the_scale_of_whom_it_follows() -> None:
+    groups = _Groups({"a": 1.0, "b": 1.5, "c": 3.0}, {}, {"a": 4.0, "b": 2.0})
+    groups.follow("b", "a")
+    assert groups.scale("b") == 1.0 and groups.members("a") == groups.members("b") == {"a", "b"}
+    groups.join("c", "a")
+    assert groups.scale("a") == 1.0 and groups.members("c") == {"c"}
+    fixed = _Groups({"a": 1.0, "b": 2.0}, {"a": 1.0}, {})
+    fixed.join("a", "b")
+    fixed.widen("a", 5.0)
+    fixed.prescribe("a", 5.0)
+    assert (fixed.scale("a"), fixed.scale("b")) == (1.0, 2.0)
+
+
+def test_sums_of_tiny_weights_have_a_unit_that_float32_holds() -> None:
+    net = program("y = MatMul (x, w)", w=np.eye(4, dtype=np.float32) * np.float32(1e-35))
+    found = _quantised(net, x=1.0, y=1.0)
+    assert found.weights["w"].scale == pytest.approx(2.0**-120 * 127, rel=1e-6)
+    given = quantise(net, plan(net), {"x": (-1, 1), "y": (-1, 1)}, Prescribed({"w": 1e-37}))
+    assert given.weights["w"].scale == pytest.approx(1e-37, rel=1e-6)  # a file's stays
