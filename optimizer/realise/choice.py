@@ -15,7 +15,6 @@ from fadiff.optimizer.cut.exact import relaxed
 from fadiff.optimizer.cut.partition import PRICES, Prices, value
 from fadiff.optimizer.cut.problem import MOST_IN_PROGRAMS, Problem
 from fadiff.optimizer.cut.settings import Settings
-from fadiff.optimizer.group.candidates import fusable_producers
 from fadiff.optimizer.realise.activations import realised_activation
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
@@ -117,8 +116,8 @@ class Tried:
 class Cheaper:
     """Wanted are layers with which a network clearly costs less by an objective.
 
-    Compared are the best schedules of a part of the network with and without them: they themselves and what
-    may share a group with them.  What that changes is seen in the whole network: what that takes at least,
+    Compared are the best schedules of a part of the network with and without them: they themselves and those
+    next to them.  What that changes is seen in the whole network: what that takes at least,
     less what all that is wanted saves.
     """
 
@@ -193,17 +192,22 @@ class Cheaper:
 
 
 def _around(graph: Graph, layers: Collection[str]) -> set[str]:
-    """Layers and those next to them that may share a group with one of them, as many as a group has."""
+    """Layers and those next to them, which may share a group or find tensors on chip: as many as a group has.
+
+    None that shares a tensor with others that write it.
+    """
     found, latest = set(layers), set(layers)
     while latest and len(found) < MOST_IN_PROGRAMS:
-        near = set[str]()
-        for name in latest:
-            layer = graph.by_name[name]
-            near.update(fusable_producers(graph, layer))
-            readers = [reader for tensor in layer.outputs for reader in graph.consumers(tensor)]
-            near.update(reader.name for reader in readers if name in fusable_producers(graph, reader))
-        latest = near - found
-        found |= near
+        near = list[Layer]()
+        for layer in map(graph.by_name.__getitem__, latest):
+            near += (producer for name in layer.inputs for producer in graph.producers(name))
+            near += (reader for name in layer.outputs for reader in graph.consumers(name))
+        latest = {
+            layer.name
+            for layer in near
+            if all(len(graph.producers(name)) < 2 for name in (*layer.inputs, *layer.outputs))
+        } - found
+        found |= latest
     return found
 
 
