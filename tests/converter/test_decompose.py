@@ -188,9 +188,9 @@ CASES = {
             helper.make_node("Relu", ["a"], ["r"]),
             helper.make_node("MatMul", ["w", "r"], ["y"]),
         ],
-        {"x": (5,)},
+        {"x": (24,)},
         {"y": None},
-        {"v": weights(1, 9, 5), "b": weights(2, 9), "w": weights(3, 4, 9)},
+        {"v": weights(1, 32, 24), "b": weights(2, 32), "w": weights(3, 16, 32)},
     ),
     "one value of two": _one(
         "Where", (2, 1, 5), {"c": np.ones((3, 5), bool), "o": weights(1, 5)}, inputs=["c", "x", "o"]

@@ -49,10 +49,10 @@ def network(path: Path, pools: list[dict[str, object]], seed: int, size: tuple[i
     return path
 
 
-def compiled(model: Path, out: Path, target: str) -> dict[str, str]:
+def compiled(model: Path, out: Path, target: str, *options: str) -> dict[str, str]:
     """Compile and verify; the path of the tensor that each pool reads."""
     arguments = ["compile", str(model), "--target", target, "--method", "exact", "--out", str(out)]
-    assert main([*arguments, "--verify", "-q"]) == 0
+    assert main([*arguments, *options, "--verify", "-q"]) == 0
     result = json.loads((out / "verify" / "result.json").read_text())
     assert result["traffic_exact"] and result["agrees"]
     edges = json.loads((out / "schedule.json").read_text())["fusion"]["edges"]
@@ -93,7 +93,7 @@ def test_pools_that_would_not_be_exact_have_a_border_or_run_on_the_core(tmp_path
         {"kernel_shape": [5, 5]},
     ]
     model = network(tmp_path / "pools.onnx", pools, 1, (17, 15), relu=False)
-    paths = compiled(model, tmp_path / "out", "gemmini-small")
+    paths = compiled(model, tmp_path / "out", "gemmini-small", "--objective", "latency")
     assert paths["pool0"] == "store" and paths["pool1"] != "store"
     document = read_document(tmp_path / "out" / "schedule.json")
     assert {"pool0.bordered", "pool0.identity"} <= {layer.name for layer in document.layers}

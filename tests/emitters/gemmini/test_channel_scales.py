@@ -64,7 +64,8 @@ def test_every_channel_has_its_scale(kind: str, side: int) -> None:
     schedule = optimize(graph, target_of(side), method="layerwise").schedule
     check(Case(schedule))
     issues = [mapping.issue for mapping in schedule.mappings.values()]
-    assert issues == ["core_ws" if kind == "rows" else "instructions"]
+    # One tile of the largest array is fewer instructions by the compiler than by the core's loops.
+    assert issues == ["core_ws" if kind == "rows" and side < 32 else "instructions"]
 
 
 @pytest.mark.parametrize("side", [8, 16, 32])

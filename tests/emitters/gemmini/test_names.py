@@ -34,7 +34,7 @@ def test_a_models_public_names_are_no_names_of_its_c() -> None:
     }
     assert {"first", "next", "load"} <= names
     words_of_the_printer = {
-        "plan", "print", "resident", "in", "fused", "float", "loads", "same", "graph", "_"
+        "plan", "print", "resident", "in", "fused", "float", "loads", "same", "graph", "_", "has_transposed"
     }  # fmt: skip
     assert [n for n in sorted(names - words_of_the_printer) if model_identifier(n) == n] == []
 
