@@ -130,6 +130,9 @@ class _Flow:
         self.inputs = [v.name for v in graph.input if v.name not in constants]
         self.outputs = [v.name for v in graph.output]
         self.nodes = {node.name: node for node in graph.node}
+        self.twins: dict[bytes, set[str]] = {}
+        for node in graph.node:
+            self.twins.setdefault(_content(node), set()).add(node.name)
         self.reads = {node.name: read_by(node) for node in graph.node}
         maker = {value: node.name for node in graph.node for value in node.output if value}
         self.graph: nx.DiGraph[str] = nx.DiGraph()
@@ -141,12 +144,14 @@ class _Flow:
         self.live = fed.union(*(nx.descendants(self.graph, name) for name in fed)) if fed else set()
 
     def nodes_of(self, names: Iterable[str]) -> set[str]:
-        """The nodes of the file behind the names of refused ones: inlined bodies are called NODE/..."""
+        """The nodes of the file behind the names of refused ones: inlined bodies are called NODE/..., one of
+        equal nodes stands for all."""
         found = set()
         for name in names:
             while name and name not in self.nodes:
                 name = name.rpartition("/")[0]
-            found |= {name} & self.live
+            if name in self.live:
+                found |= self.twins[_content(self.nodes[name])]
         return found
 
     def sides(self, nodes: set[str]) -> tuple[set[str], set[str]]:
@@ -179,6 +184,13 @@ class _Flow:
             return None
         cut = Cut(tuple(inputs) or self.whole.inputs, tuple(outputs) if behind else self.whole.outputs)
         return cut if cut != self.whole else None
+
+
+def _content(node: onnx.NodeProto) -> bytes:
+    """What equal nodes have in common."""
+    alike = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input)
+    alike.attribute.extend(node.attribute)
+    return bytes(alike.SerializeToString(deterministic=True))
 
 
 _WORK = named(WEIGHTED | Kind.RECURRENT | Kind.INTEGER_PRODUCT)

@@ -50,6 +50,30 @@ def test_the_inputs_that_a_refusal_names_are_taken(fadiff, tmp_path: Path) -> No
     assert fadiff("inspect", path, "--inputs", named).code == 0
 
 
+def test_the_outputs_that_a_refusal_names_are_taken(fadiff, tmp_path: Path) -> None:
+    """One filter for boxes, scores and more, with a NonZero for each, as Ultralytics' nms=True has it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("ReduceMax", ["p"], ["best"], axes=[1], keepdims=0),
+        helper.make_node("Greater", ["best", "least"], ["mask"]),
+    ]
+    for i in range(5):
+        nodes += [
+            helper.make_node("NonZero", ["mask"], [f"n{i}"]),
+            helper.make_node("Transpose", [f"n{i}"], [f"t{i}"]),
+            helper.make_node("Add", ["p", f"b{i}"], [f"p{i}"]),
+            helper.make_node("GatherND", [f"p{i}", f"t{i}"], [f"y{i}"]),
+        ]
+    constants = {f"b{i}": weights(i, 4) for i in range(5)} | {"w": weights(9, 8, 4), "least": np.float32(0.5)}
+    model = model_of(nodes, {"x": (30, 8)}, {f"y{i}": None for i in range(5)}, constants)
+    onnx.save(model, path := tmp_path / "m.onnx")
+    refused = fadiff("inspect", path)
+    assert refused.code == 2
+    (named,) = set(re.findall(r"converts: --outputs (\S+)", refused.err))
+    assert set(named.split(",")) == {"mask", *(f"p{i}" for i in range(5))}
+    assert fadiff("inspect", path, "--outputs", named).code == 0
+
+
 def test_a_mask_of_ones_folds_what_it_selects(tmp_path: Path) -> None:
     """GatherND is a constant then, Where is what it chooses."""
     onnx.save(_patches(), path := tmp_path / "m.onnx")
