@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fadiff.console import Console
-from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.nests.machine import Machine
 from fadiff.design_space import (
     Result,
@@ -133,13 +132,10 @@ def sweep(
 
 
 def _graph(realise: Realiser, design: Design, search: Search) -> Graph:
-    """What is searched on a design; the converted graph for one that cannot exist or holds no tile."""
+    """What is searched on a design; any graph for one that cannot exist."""
     if design.hardware is None or isinstance(design.hardware, Machine) or isinstance(search, MapOptions):
         return without_weights(realise.conversion.graph)
-    try:
-        return without_weights(realise(design.hardware, search).graph)
-    except ScheduleError:  # the search says so in the design's row
-        return without_weights(realise.conversion.graph)
+    return without_weights(realise(design.hardware, search).graph)
 
 
 def _element(design: Design) -> ElementType:

@@ -118,19 +118,25 @@ class Cheaper:
 
     Compared are the best schedules of a part of the network with and without them: they themselves and those
     next to them.  What that changes is seen in the whole network: what that takes at least,
-    less what all that is wanted saves.
+    less what all that is wanted saves.  Where memories are too small for the network, as the search will say,
+    nothing is wanted.
     """
 
     def __init__(self, graph: Graph, target: Target, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         self.target, self.settings = target, replace(settings, time_budget=None)
-        network = relaxed(Problem.of(self.settings, graph, target)).best
-        self.energy, self.cycles = network.energy, network.latency
-        self._prices = PRICES.get(settings.objective, Prices(1 / self.energy, 1 / self.cycles))
         self._known: dict[object, Change] = {}
         self._tried: dict[tuple[str, str], Tried] = {}
         self._counted: set[tuple[str, str]] = set()
         """Layers whose others are in energy and cycles."""
+        try:
+            network = relaxed(Problem.of(self.settings, graph, target)).best
+        except ScheduleError:
+            self.fits = False
+            return
+        self.fits = True
+        self.energy, self.cycles = network.energy, network.latency
+        self._prices = PRICES.get(settings.objective, Prices(1 / self.energy, 1 / self.cycles))
         realised_graph(graph, target, (*CLOSE, *EXACT), self)
         taken = {place: one.change for place, one in self._tried.items() if one.is_cheaper}
         self.energy -= sum(change.energy for change in taken.values())
@@ -145,6 +151,8 @@ class Cheaper:
 
     def __call__(self, graph: Graph, realised: Realised) -> bool:
         """Whether they are wanted in a graph."""
+        if not self.fits:
+            return False
         around = _around(graph, realised.replaced) if self.settings.fuses else set(realised.replaced)
         part, changed = _part(graph, around), with_realised(graph, realised)
         others = _part(

@@ -26,6 +26,7 @@ from fadiff.converter.ir.host import (
 from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE
+from fadiff.costmodel.group.fusion import ScheduleError
 from fadiff.costmodel.latency.clock_work import NestWork
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import shape_of, whole
@@ -277,6 +278,16 @@ def test_a_column_of_ones_is_loaded_as_a_row() -> None:
         return float(NestWork(nest, target, 0).counts(ALONE, "core_ws").requests)
 
     assert requests(column) - requests(total) == 96 - 2.5, "of a byte each; of 96 bytes, wherever 64 begin"
+
+
+def test_nothing_is_wanted_where_memories_are_too_small(tmp_path: Path) -> None:
+    """The search says which layer does not fit, of the graph as it is."""
+    graph = converted("3x32x32 c16k3s2 r", target_of(16), tmp_path)[0].graph
+    tiny = load_target("gemmini-small").model_copy(update={"scratchpad_bytes": 16, "scratchpad_banks": 1})
+    assert realised_graph(graph, tiny, EXACT, lambda *_: True) is not graph
+    assert realised_graph(graph, tiny, EXACT, Cheaper(graph, tiny)) is graph
+    with pytest.raises(ScheduleError, match="no mapping fits"):
+        optimize(graph, tiny)
 
 
 def test_what_has_no_other_form_stays() -> None:
