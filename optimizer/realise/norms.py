@@ -58,25 +58,7 @@ def _root_mean_square(
     mean = float(np.float32(scale * scale / width))
     root = InverseRoot(Rows(rows, products.shape[1], 1), mean, float(np.float32(operator.epsilon)))
     step = float(np.abs(gamma).max()) / 127
-    weights = np.zeros((width // block, block, block), np.int8)
-    every = np.arange(block)
-    weights[:, every, every] = np.rint(gamma / step).reshape(-1, block)
-    weight = Tensor(
-        f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
-    )
-    image = (block, 0, width, 0, 1)
-    product = TensorCoreLayer(
-        layer.name,
-        "bmm",
-        Dims(G=width // block, K=block, C=block, P=rows),
-        View(x.name, 0, image),
-        View(weight.name, 0, (block * block, block * block, block * block, block, 1)),
-        View(out.name, 0, image),
-        (rows, 1),
-        scale=_float32(scale * step),
-        onnx_nodes=layer.onnx_nodes,
-        row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
-    )
+    product, weight = _of_factors(layer, x, out, factors, _diagonal(gamma / step, block), step)
     core = HostLayer(f"{layer.name}.root", root, (products.name,), (factors.name,))
     return Realised(_FORM, (layer.name,), (*squares, core, product), (products, factors, weight), exact=False)
 
@@ -116,6 +98,35 @@ def _layer_norm(
     copy = HostLayer(f"{layer.name}.rows", Copy(blocks), (x.name,), (beside.name,))
     step = max(float(np.abs(values).max()) for values in affine) / 127
     weights = _weights(affine[0] / step, affine[1] / step, block, room)
+    product, weight = _of_factors(layer, beside, out, factors, weights, step)
+    tensors = (products, ones, sums, factors, beside, weight)
+    return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors, exact=False)
+
+
+def _weights(gamma: np.ndarray, beta: np.ndarray, block: int, room: int) -> np.ndarray:
+    """[groups, block + room, block]: gamma on the diagonal, then what mean and deviation add."""
+    weights = _diagonal(gamma, block, room)
+    of_block = np.rint(gamma).reshape(-1, block)
+    parts = (-of_block, -of_block / 16, beta.reshape(-1, block), beta.reshape(-1, block) / 16)
+    weights[:, block : block + _MOMENTS] = np.rint(np.stack(parts, 1))
+    return weights
+
+
+def _diagonal(gamma: np.ndarray, block: int, room: int = 0) -> np.ndarray:
+    """[groups, block + room, block]: gamma on the diagonal of each block, zeros behind it."""
+    weights = np.zeros((len(gamma) // block, block + room, block), np.int8)
+    every = np.arange(block)
+    weights[:, every, every] = np.rint(gamma).reshape(-1, block)
+    return weights
+
+
+def _of_factors(
+    layer: HostLayer, x: Tensor, out: Tensor, factors: Tensor, weights: np.ndarray, step: float
+) -> tuple[TensorCoreLayer, Tensor]:
+    """Blocks of channels of x times weights [groups, channels of x, block] in steps of `step`, rows times
+    their factors; and the weights' tensor."""
+    groups, pitch, block = weights.shape
+    rows, of_group = factors.size, pitch * block
     weight = Tensor(
         f"{layer.name}.weight", weights.shape, "int8", _float32(step * (out.scale or 1.0)), weights
     )
@@ -123,27 +134,15 @@ def _layer_norm(
         layer.name,
         "bmm",
         Dims(G=groups, K=block, C=pitch, P=rows),
-        View(beside.name, 0, (pitch, 0, groups * pitch, 0, 1)),
-        View(weight.name, 0, (pitch * block, pitch * block, pitch * block, block, 1)),
-        View(out.name, 0, (block, 0, width, 0, 1)),
+        View(x.name, 0, (pitch, 0, groups * pitch, 0, 1)),
+        View(weight.name, 0, (of_group, of_group, of_group, block, 1)),
+        View(out.name, 0, (block, 0, groups * block, 0, 1)),
         (rows, 1),
-        scale=_float32(scale * step),
+        scale=_float32((x.scale or 1.0) * step),
         onnx_nodes=layer.onnx_nodes,
         row_scale=View(factors.name, 0, (0, 0, 1, 0, 0)),
     )
-    tensors = (products, ones, sums, factors, beside, weight)
-    return Realised(_FORM, (layer.name,), (*squares, total, copy, core, product), tensors, exact=False)
-
-
-def _weights(gamma: np.ndarray, beta: np.ndarray, block: int, room: int) -> np.ndarray:
-    """[groups, block + room, block]: gamma on the diagonal, then what mean and deviation add."""
-    weights = np.zeros((len(gamma) // block, block + room, block), np.int8)
-    of_block = np.rint(gamma).reshape(-1, block)
-    every = np.arange(block)
-    weights[:, every, every] = of_block
-    parts = (-of_block, -of_block / 16, beta.reshape(-1, block), beta.reshape(-1, block) / 16)
-    weights[:, block : block + _MOMENTS] = np.rint(np.stack(parts, 1))
-    return weights
+    return product, weight
 
 
 def _squares(name: str, x: str, rows: Rows, target: Target) -> tuple[list[Layer], Tensor]:
