@@ -59,7 +59,12 @@ def picks_of(program: Program, node: Node) -> Sequence[Pick]:
     """What readers take of the one value of a node; nothing where one takes it whole."""
     if len(node.outputs) != 1 or node.outputs[0] in program.outputs:
         return ()
-    picks = [pick_of(program, reader, node.outputs[0]) for reader in program.consumers(node.outputs[0])]
+    return _picks(program, node.outputs[0])
+
+
+def _picks(program: Program, value: str) -> Sequence[Pick]:
+    """What readers take of a value along one axis; nothing where one of them takes anything else."""
+    picks = [pick_of(program, reader, value) for reader in program.consumers(value)]
     found = [pick for pick in picks if pick is not None]
     return found if len(found) == len(picks) and len({pick.axis for pick in found}) == 1 else ()
 
@@ -232,7 +237,7 @@ def _pass_by(
 class _Parted:
     """An input that only parts are taken of, what they are functions of by index, and these functions."""
 
-    picks: tuple[Pick, ...]
+    picks: Sequence[Pick]
     factor: np.ndarray
     shift: np.ndarray
     chains: dict[str, tuple[Node, ...]]
@@ -253,9 +258,8 @@ def functions_before_parts(
 
 
 def _parted(program: Program, name: str) -> _Parted | None:
-    picks = [pick_of(program, node, name) for node in program.consumers(name)]
-    found = tuple(pick for pick in picks if pick is not None)
-    if not program.is_float(name) or len(found) != len(picks) or len({pick.axis for pick in found}) != 1:
+    found = _picks(program, name)
+    if not found or not program.is_float(name):
         return None
     chains = dict[str, tuple[Node, ...]]()
     numbers = np.full((2, program.shapes[name][found[0].axis]), np.nan)
