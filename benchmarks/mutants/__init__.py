@@ -17,6 +17,7 @@ python -m benchmarks mutants converter/lower/images.py --tests tests/converter/t
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -103,6 +104,8 @@ def _tried(checkout: Path, mutant: Mutant, reach: Reach, most: float) -> tuple[s
         check=False,
     )
     (checkout / mutant.path).write_text(source)
+    # Python tells sources apart by second and size: the next mutant may have both.
+    Path(importlib.util.cache_from_source(str(checkout / mutant.path))).unlink(missing_ok=True)
     if done.returncode == -signal.SIGXCPU:
         return "timeout", "", len(tests)
     failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
