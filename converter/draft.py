@@ -34,6 +34,7 @@ from fadiff.converter.rewrites import (
     EQUALISE_CHANNELS,
     FOLD_EPILOGUES,
     FOLD_INPUTS,
+    JUDGED,
     SHIFT_ZEROS,
 )
 from fadiff.converter.simplify import Simplified
@@ -151,6 +152,7 @@ class Drafter:
             unknown_scales(program, steps, known),
             self._kept(program, steps, known),
             self.samples,
+            self.without,
             self._has_blocks,
         )
         return Draft(calibration, (note,) if note else ())
@@ -184,9 +186,12 @@ def _better(name: str, change: Change, before: Draft, progress: Callable[[str], 
     if not plain.is_judged or not plain.values:
         return replace(after, notes=(*before.notes, *notes))
     progress(f"trying {name}")
-    fitted = [change(fitting) or before for fitting, _ in plain.folds]
+    fitted = [change(fitting) for fitting, _ in plain.folds]
     scores = [plain.promise(fold) for fold in range(len(fitted))]
-    changed = [draft.calibration.promise(fold) for fold, draft in enumerate(fitted)]
+    changed = [
+        score if draft is None else replace(draft.calibration, without=JUDGED).promise(fold)
+        for fold, (draft, score) in enumerate(zip(fitted, scores, strict=True))
+    ]
     tried = f"{name}: {listed(scores)} dB on held-out samples without, {listed(changed)} with it"
     lines = (*before.lines, tried)
     if gains(changed, scores):

@@ -259,24 +259,22 @@ def convert(
     doubted: tuple[str, ...] = ()
     drawn = False
     if draft.values and calibrate and element == "int8":
-        left_out = set(without)
         drawn = not samples
         if drawn:
             warnings.append(
                 "no calibration data: int8 ranges come from seeded random inputs; "
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
-            left_out |= set(JUDGED)  # random numbers can judge nothing
             warnings.extend(without_tables(simplified.program))
-            draft = replace(draft, samples=draw())
+            draft = replace(draft, samples=draw(), without={*without, *JUDGED})  # (these can judge nothing)
         else:
             doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
             warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
         found = like._choice if like and keep_float_until is None else None
         is_judged = draft.is_judged and not drawn and found is None
-        search = MixedSearch(draft, found or draft.choose(left_out, progress), is_judged, not data.recorded)
-        kept = decide(search, keep_float_until, left_out, progress)
+        search = MixedSearch(draft, found or draft.choose(progress), is_judged, not data.recorded)
+        kept = decide(search, keep_float_until, progress)
         draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
         warnings.extend(kept.warnings)
         notes.extend(kept.notes)

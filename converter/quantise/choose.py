@@ -110,6 +110,8 @@ class Calibration:
     values: tuple[str, ...]
     given: Prescribed
     samples: Samples
+    without: Collection[str] = ()
+    """Rewrites that are left out."""
     has_blocks: bool = False
     """Whether weights may have scales by blocks of output channels."""
     integers: Integers = field(default_factory=Integers, repr=False, compare=False)
@@ -134,16 +136,16 @@ class Calibration:
         """What plain ways of finding ranges come to on a fold, in dB."""
         return max(self._score(Recipe(method), fold) for method in METHODS)
 
-    def choose(self, without: Collection[str], progress: Callable[[str], None]) -> Choice:
+    def choose(self, progress: Callable[[str], None]) -> Choice:
         """The best ranges and corrections, the widest ranges where nothing can be judged.
 
         Raises:
             ModelError: the samples do not fit the model.
         """
-        if not self.is_judged or set(JUDGED) <= set(without):
+        if not self.is_judged or set(JUDGED) <= set(self.without):
             return self._plain(Recipe())
         best = plain = Recipe()
-        for change in self._changes(without):
+        for change in self._changes():
             other = replace(best, **change)
             progress(f"trying {other}")
             scores = self.scores(other)
@@ -156,15 +158,16 @@ class Calibration:
         chosen = self._choice(best, self._simulation)
         return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
 
-    def _changes(self, without: Collection[str]) -> list[dict[str, Any]]:
+    def _changes(self) -> list[dict[str, Any]]:
         """What is tried in turn; ranges a second time, because biases take back what saturation shifts."""
-        ranges = [{"ranges": method} for method in list(METHODS)[1:]] if CHOOSE_RANGES not in without else []
-        zeros = SHIFT_ZEROS not in without and can_shift(self.program, self.steps)
+        ranges = [{"ranges": method} for method in list(METHODS)[1:]]
+        ranges = [] if CHOOSE_RANGES in self.without else ranges
+        zeros = SHIFT_ZEROS not in self.without and can_shift(self.program, self.steps)
         found: list[dict[str, Any]] = [{"zeros": True}] if zeros else []
         found += ranges
-        if CORRECT_BIASES not in without and self._products:
+        if self._products:
             found += [{"biases": True}, *ranges]
-        if ROUND_WEIGHTS not in without and _weights(self.program) <= _MOST_ROUNDED:
+        if ROUND_WEIGHTS not in self.without and _weights(self.program) <= _MOST_ROUNDED:
             found.append({"rounds": True})
         return found
 
@@ -245,7 +248,8 @@ class Calibration:
 
     @cached_property
     def _products(self) -> Sequence[Product]:
-        return biased_products(self.program, self.steps)
+        """Those whose biases may be corrected."""
+        return () if CORRECT_BIASES in self.without else biased_products(self.program, self.steps)
 
     def _rounder(self, simulation: Simulation) -> Rounder:
         if not self._rounders:

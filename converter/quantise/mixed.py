@@ -269,15 +269,12 @@ class Kept:
     """What can tell what floats would gain, where nobody asked for them."""
 
 
-def decide(
-    search: MixedSearch, least_db: float | None, without: Collection[str], progress: Callable[[str], None]
-) -> Kept:
+def decide(search: MixedSearch, least_db: float | None, progress: Callable[[str], None]) -> Kept:
     """Keep in float what every output needs for `least_db`; None: only what is named, with advice on states.
 
     Args:
         search: of the program as it is calibrated with what is named.
         least_db: of the worst output, on held-out samples.
-        without: rewrites that calibration leaves out.
         progress: told what is going on.
 
     Raises:
@@ -286,11 +283,11 @@ def decide(
     plain = Kept(search.calibration, search.choice)
     if least_db is None:
         named = search.worth(search.named) if search.named else None
-        better = _with_states(search, without, progress)
+        better = _with_states(search, progress)
         notes = () if better is None else (_advice(search, better),)
         undecided = search.on_array() if search.is_judged and better is None else None
         return replace(plain, mixed=named, notes=notes, undecided=undecided)
-    search = _with_states(search, without, progress) or search
+    search = _with_states(search, progress) or search
     on_array = search.on_array()
     kept, warning = on_array.until(least_db, progress)
     if warning:  # (weights of 32 bits may be what it takes)
@@ -301,12 +298,10 @@ def decide(
     if kept == search.named:
         return Kept(search.calibration, search.choice, mixed, warnings=warnings)
     planned = search.planned(kept)
-    return Kept(planned, planned.choose(without, progress), mixed, warnings=warnings)
+    return Kept(planned, planned.choose(progress), mixed, warnings=warnings)
 
 
-def _with_states(
-    search: MixedSearch, without: Collection[str], progress: Callable[[str], None]
-) -> MixedSearch | None:
+def _with_states(search: MixedSearch, progress: Callable[[str], None]) -> MixedSearch | None:
     """The same, calibrated anew with all states in float that can be; None where int8 is good, or nothing is
     gained."""
     c = search.calibration
@@ -318,7 +313,7 @@ def _with_states(
         return None
     progress("trying states in float")
     planned = search.planned(cells)
-    found = replace(search, calibration=planned, choice=planned.choose(without, progress), before_db=before)
+    found = replace(search, calibration=planned, choice=planned.choose(progress), before_db=before)
     return found if found.score(cells) >= before + _STATES_DB else None
 
 
