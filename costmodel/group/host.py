@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
+from itertools import zip_longest
 
 from fadiff.converter.ir.graph import Graph, HostLayer
-from fadiff.converter.ir.host import Copy
+from fadiff.converter.ir.host import Copy, Gather, Moments, StridedOperator
+from fadiff.converter.ir.loops import Access
 from fadiff.costmodel.count.traffic import Memory, Move, Number
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.mapping.shape import extents
@@ -19,8 +21,8 @@ def host_moves(
     """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
 
     `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
-    moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
-    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
+    moves what it touches of its inputs and outputs once through the core: memory `host`; in a group what its
+    tiles compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
     """
     output = layer.outputs[0]
     size = graph.tensors[output].size
@@ -28,13 +30,21 @@ def host_moves(
     elements = computed * size // math.prod(member.size)
     if layer.op != "add":
 
-        def moved(name: str) -> int:
+        def moved(name: str, touched: int | None) -> int:
             tensor = graph.tensors[name]
             inside = name in member.fused_inputs or (member.writes_inside and name == output)
-            return elements * (tensor.nbytes // tensor.size) if inside else tensor.nbytes
+            count = elements if inside else tensor.size if touched is None else min(touched, tensor.size)
+            return count * (tensor.nbytes // tensor.size)
 
-        moves = [(name, Move("host", "I", "read", moved(name), "host")) for name in layer.inputs]
-        moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
+        read, written = touched_elements(graph, layer)
+        moves = [
+            (name, Move("host", "I", "read", moved(name, touched), "host"))
+            for name, touched in zip_longest(layer.inputs, read)
+        ]
+        moves += [
+            (name, Move("host", "O", "write", moved(name, touched), "host"))
+            for name, touched in zip_longest(layer.outputs, written)
+        ]
         return tuple(moves)
     fused = [int(name in member.fused_inputs or name in resident) for name in layer.inputs]
     stays = output in resident
@@ -43,6 +53,22 @@ def host_moves(
     read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
     names = [*read, *[output] * (len(named) - len(read))]
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
+
+
+def touched_elements(graph: Graph, layer: HostLayer) -> tuple[list[int], list[int]]:
+    """At most how many elements of its first inputs and outputs a layer touches; all of the others."""
+    match layer.operator:
+        case StridedOperator(loops=loops):
+
+            def touched(access: Access) -> int:
+                return math.prod(n for n, stride in zip(loops.shape, access.strides, strict=True) if stride)
+
+            return [touched(access) for access in loops.inputs], [touched(loops.output)]
+        case Gather(rows=rows):
+            return [rows.outer * graph.tensors[layer.inputs[1]].size * rows.inner], []
+        case Moments(rows=rows, width=width, block=block, room=room):
+            return [], [rows.outer * (width // block) * room]
+    return [], []
 
 
 def copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[tuple[str, Move], ...]:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.rtl import converted
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
-from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer, View
 from fadiff.converter.ir.host import (
     Activation,
     AveragePool,
@@ -26,7 +26,8 @@ from fadiff.converter.ir.host import (
 from fadiff.converter.ir.loops import Access, Dims, Loops
 from fadiff.costmodel.count.nest import LoopNest
 from fadiff.costmodel.count.traffic import ALONE
-from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.fusion import FusionGroup, ScheduleError, plan_group
+from fadiff.costmodel.group.host import host_moves
 from fadiff.costmodel.latency.clock_work import NestWork
 from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from fadiff.costmodel.mapping.shape import shape_of, whole
@@ -261,6 +262,26 @@ def test_lines_of_windows_are_images_of_convolutions_without_a_stride() -> None:
         assert {mapping.issue for mapping in mappings.values()} == {"loop_conv_ws"}
         # Of overlapping or oblong images one at a time, as units of before July 2023 need.
         assert {mapping.tile_l2.N for mapping in mappings.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "times"),
+    [
+        ("7x7 with a stride and padding", "conv.squares", 1.0),  # lines of an image, the zeros around them
+        ("gate of whole blocks", "gate.diagonal", 1 + 1 / 16),  # zeros, then one in each line
+    ],
+)
+def test_what_is_copied_part_by_part_moves_once(name: str, tensor: str, times: float) -> None:
+    """Through the core as through Gemmini's DMA."""
+    target = target_of(16)
+    realised = realised_graph(GRAPHS[name][0], target, EXACT, lambda *_: True)
+    written = 0.0
+    for layer in realised.layers:
+        if isinstance(layer, HostLayer):
+            alone = plan_group(realised, FusionGroup((layer.name,), None))[layer.name]
+            moves = host_moves(realised, layer, alone, target)
+            written += sum(move.bytes for moved, move in moves if moved == tensor)
+    assert written == times * realised.tensors[tensor].nbytes
 
 
 def test_a_column_of_ones_is_loaded_as_a_row() -> None:
