@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from itertools import zip_longest
 
 from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.converter.ir.host import Copy, Gather, Moments, StridedOperator
-from fadiff.converter.ir.loops import Access
 from fadiff.costmodel.count.traffic import Memory, Move, Number
 from fadiff.costmodel.group.fusion import Member
 from fadiff.costmodel.mapping.shape import extents
@@ -29,22 +27,16 @@ def host_moves(
     computed = math.prod([sum(extents(axis)) for axis in member.computed])
     elements = computed * size // math.prod(member.size)
     if layer.op != "add":
+        touched = touched_elements(graph, layer)
 
-        def moved(name: str, touched: int | None) -> int:
+        def moved(name: str) -> int:
             tensor = graph.tensors[name]
             inside = name in member.fused_inputs or (member.writes_inside and name == output)
-            count = elements if inside else tensor.size if touched is None else min(touched, tensor.size)
+            count = elements if inside else min(touched.get(name, tensor.size), tensor.size)
             return count * (tensor.nbytes // tensor.size)
 
-        read, written = touched_elements(graph, layer)
-        moves = [
-            (name, Move("host", "I", "read", moved(name, touched), "host"))
-            for name, touched in zip_longest(layer.inputs, read)
-        ]
-        moves += [
-            (name, Move("host", "O", "write", moved(name, touched), "host"))
-            for name, touched in zip_longest(layer.outputs, written)
-        ]
+        moves = [(name, Move("host", "I", "read", moved(name), "host")) for name in layer.inputs]
+        moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
         return tuple(moves)
     fused = [int(name in member.fused_inputs or name in resident) for name in layer.inputs]
     stays = output in resident
@@ -55,20 +47,20 @@ def host_moves(
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
 
 
-def touched_elements(graph: Graph, layer: HostLayer) -> tuple[list[int], list[int]]:
-    """At most how many elements of its first inputs and outputs a layer touches; all of the others."""
+def touched_elements(graph: Graph, layer: HostLayer) -> dict[str, int]:
+    """Of which tensors a layer touches a part, or elements several times: so many; all of the others."""
     match layer.operator:
         case StridedOperator(loops=loops):
-
-            def touched(access: Access) -> int:
-                return math.prod(n for n, stride in zip(loops.shape, access.strides, strict=True) if stride)
-
-            return [touched(access) for access in loops.inputs], [touched(loops.output)]
+            names = (*layer.inputs[: len(loops.inputs)], layer.outputs[0])
+            return {
+                name: math.prod(n for n, stride in zip(loops.shape, access.strides, strict=True) if stride)
+                for name, access in zip(names, loops.accesses, strict=True)
+            }
         case Gather(rows=rows):
-            return [rows.outer * graph.tensors[layer.inputs[1]].size * rows.inner], []
+            return {layer.inputs[0]: rows.outer * graph.tensors[layer.inputs[1]].size * rows.inner}
         case Moments(rows=rows, width=width, block=block, room=room):
-            return [], [rows.outer * (width // block) * room]
-    return [], []
+            return {layer.outputs[0]: rows.outer * (width // block) * room}
+    return {}
 
 
 def copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[tuple[str, Move], ...]:
