@@ -8,19 +8,22 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heappop, heappush
+from itertools import islice
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from fadiff.converter.check.reference import integer_reference, reference_session
 from fadiff.converter.folders import scratch_folder
 from fadiff.converter.ir.stored import WeightFile, is_large
 from fadiff.costmodel.schedule.conversion_record import RealisedRecord
+from fadiff.optimizer.cut.partition import Objective
 from fadiff.optimizer.realise.choice import CLOSE, EXACT, Cheaper, Tried, Wanted, realised_graph
 from fadiff.output_accuracy import Expected, expected_outputs, judged_outputs
 from fadiff.vectors import make_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from fadiff.console import Console
@@ -37,7 +40,7 @@ MOST_LOST_DB = 0.2
 
 
 MOST_TRIED = 16
-"""Layers that are judged one after the other."""
+"""Sets of layers that are judged, and layers that are judged one after the other."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,16 @@ class Realiser:
     def __call__(self, target: Target, search: SearchOptions) -> RealisedModel:
         """What a search for that target is given: the graph as it is where no C executes what is found.
 
-        Layers that compute other integers are judged all together; where they cost anything that a verdict
-        looks at more than `MOST_LOST_DB`, all but one, that which gains least cycles first; then one after
-        the other, those that gain most first, and those that cost too much once more beside all that did
-        not: near the limit much is chance.
+        Of layers that compute other integers a set is taken that costs nothing that a verdict looks at more
+        than `MOST_LOST_DB`: of such sets the one that gains most by the objective.  Where not all of them may
+        be, much is chance, so what other objectives take is looked at, too.
         """
         conversion = self.conversion
         if not search.is_executed or not conversion.graph.inputs:
             return RealisedModel(conversion, conversion.graph)
         with self.console.stage("realising host operators"):
             cheaper = Cheaper(conversion.graph, target, search)
-            close, notes, refused = self._close(target, cheaper)
+            close, notes, refused = self._close(target, search, cheaper)
             graph = realised_graph(close, target, EXACT, cheaper)
         notes += _notes(cheaper.tried)
         for note in notes:
@@ -101,38 +103,55 @@ class Realiser:
         changed = replace(conversion, graph=close, notes=(*conversion.notes, *notes))
         return RealisedModel(changed, graph, _records(cheaper.tried, refused))
 
-    def _close(self, target: Target, cheaper: Cheaper) -> tuple[Graph, list[str], Collection[str]]:
+    def _close(
+        self, target: Target, search: SearchOptions, cheaper: Cheaper
+    ) -> tuple[Graph, list[str], Collection[str]]:
         """The graph with layers of other integers, notes, and the layers for which these cost too much."""
         graph = self.conversion.graph
-        names = _candidates(graph, target, cheaper)
-        if graph.element_type == "float32" or not names:
+        gains = _gains(graph, target, cheaper)
+        if graph.element_type == "float32" or not gains:
             return graph, [], ()
-        before = self._accuracy(graph)
+        before, every = self._accuracy(graph), frozenset(gains)
 
-        def realised(wanted: Collection[str]) -> tuple[Graph, float]:
-            """The graph with some of them, and what its outputs gain, in dB."""
-            found = realised_graph(graph, target, CLOSE, _of(wanted, cheaper))
-            after = self._accuracy(found)
-            return found, min((after[name] - before[name] for name in before if name in after), default=0.0)
+        def realised(names: Collection[str]) -> Graph:
+            return realised_graph(graph, target, CLOSE, _of(names, cheaper))
 
-        found, gained = realised(names)
-        operators = sorted({graph.by_name[name].op for name in names})
-        note = f"{' and '.join(operators)} on the array: {gained:+.1f} dB at the outputs"
-        if gained >= -MOST_LOST_DB:
-            return found, [note], ()
-        for name in names[: -MOST_TRIED - 1 : -1]:
-            found, without = realised([other for other in names if other != name])
-            if without >= -MOST_LOST_DB:
-                return found, [f"{note}, so all but {name}: {without:+.1f} dB"], {name}
-        kept, last, best = list[str](), 0.0, graph
-        for name in 2 * names[:MOST_TRIED]:  # what cost too much beside few others is tried beside all
-            if name in kept:
-                continue
-            found, gained = realised([*kept, name])
-            if gained >= -MOST_LOST_DB:
-                kept, last, best = [*kept, name], gained, found
-        note = f"{note}, so {len(kept)} of {len(names)}: {last:+.1f} dB"
-        return best, [note], set(names) - set(kept)
+        def gained(names: Collection[str]) -> float:
+            """By the outputs, in dB."""
+            after = self._accuracy(realised(names))
+            return min((after[name] - before[name] for name in before if name in after), default=0.0)
+
+        def is_kept(names: Collection[str]) -> bool:
+            return gained(names) >= -MOST_LOST_DB
+
+        def first(gains: Mapping[str, float]) -> frozenset[str] | None:
+            return next(filter(is_kept, islice(most_first(gains), MOST_TRIED)), None)
+
+        def grown(names: frozenset[str]) -> frozenset[str]:
+            for name in 2 * sorted(every, key=gains.__getitem__, reverse=True)[:MOST_TRIED]:
+                # what costs too much beside few others is tried beside all
+                if name not in names and is_kept(names | {name}):
+                    names |= {name}
+            return names
+
+        kept = first(gains)
+        if kept is None:
+            starts = [frozenset[str]()]
+            for objective in get_args(Objective):
+                other = Cheaper(graph, target, replace(search, objective=objective))
+                liked = _gains(graph, target, other)
+                starts.append(first({name: liked[name] for name in liked if name in every}) or starts[0])
+            kept = max(
+                map(grown, dict.fromkeys(starts)), key=lambda names: sum(map(gains.__getitem__, names))
+            )
+        operators = sorted({graph.by_name[name].op for name in gains})
+        note = f"{' and '.join(operators)} on the array: {gained(every):+.1f} dB at the outputs"
+        if kept != every:
+            which = (
+                f"{len(kept)} of {len(every)}" if len(every - kept) > 1 else f"all but {min(every - kept)}"
+            )
+            note += f", so {which}: {gained(kept):+.1f} dB"
+        return realised(kept), [note], every - kept
 
     def _accuracy(self, graph: Graph) -> Mapping[str, float]:
         """What a verdict looks at of a graph's outputs, in dB."""
@@ -208,8 +227,22 @@ def _of(names: Collection[str], wanted: Wanted) -> Wanted:
     return lambda graph, found: found.replaced[0] in names and wanted(graph, found)
 
 
-def _candidates(graph: Graph, target: Target, cheaper: Cheaper) -> list[str]:
-    """Layers in whose place something of other integers is wanted, those that gain most cycles first."""
+def _gains(graph: Graph, target: Target, cheaper: Cheaper) -> dict[str, float]:
+    """Layers in whose place something of other integers is wanted, and what that gains by the objective."""
     realised_graph(graph, target, CLOSE, cheaper)
-    tried = sorted(cheaper.tried, key=lambda one: one.after - one.before)
-    return [one.layer for one in tried if one.is_cheaper and not one.exact]
+    return {one.layer: one.gain for one in cheaper.tried if one.is_cheaper and not one.exact}
+
+
+def most_first(gains: Mapping[str, float]) -> Iterator[frozenset[str]]:
+    """Sets of some that gain something, in the order of what they gain together: all of them first."""
+    names = sorted(gains, key=gains.__getitem__)
+    lost = [gains[name] for name in names]
+    queue: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    while queue:
+        less, left_out = heappop(queue)
+        yield frozenset(gains) - {names[i] for i in left_out}
+        last = left_out[-1] if left_out else -1
+        if last + 1 < len(names):
+            heappush(queue, (less + lost[last + 1], (*left_out, last + 1)))
+            if left_out:
+                heappush(queue, (less + lost[last + 1] - lost[last], (*left_out[:-1], last + 1)))

@@ -100,6 +100,8 @@ class Tried:
     form: str
     exact: bool
     change: Change
+    gain: float
+    """Of the network by the objective."""
     is_cheaper: bool
 
     @property
@@ -163,8 +165,11 @@ class Cheaper:
             self._known[key] = self._change(part, others, realised.replaced)
         first, change = graph.by_name[realised.replaced[0]], self._known[key]
         place = first.name, realised.form
-        is_cheaper = self._is_clear(change, is_counted=place in self._counted)
-        self._tried[place] = Tried(first.name, first.op, realised.form, realised.exact, change, is_cheaper)
+        gain, own = self._gain(change, is_counted=place in self._counted)
+        is_cheaper = gain > LEAST_GAIN * own
+        self._tried[place] = Tried(
+            first.name, first.op, realised.form, realised.exact, change, gain, is_cheaper
+        )
         return is_cheaper
 
     def _change(self, part: Graph, others: Graph, replaced: Collection[str]) -> Change:
@@ -178,15 +183,18 @@ class Cheaper:
         less, sooner = before.energy_pj - after.energy_pj, before.latency_cycles - after.latency_cycles
         return Change(less, sooner, *known)
 
-    def _is_clear(self, change: Change, is_counted: bool) -> bool:
-        """Whether the network takes clearly less so; a change may be counted in what it takes."""
+    def _gain(self, change: Change, is_counted: bool) -> tuple[float, float]:
+        """What the network takes less by the objective, and what the layers replaced take of it.
+
+        A change may be counted in what the network takes.
+        """
         objective, energy, cycles = self.settings.objective, self.energy, self.cycles
         if is_counted:
             energy, cycles = energy + change.energy, cycles + change.cycles
         energy, cycles = max(energy, change.part_energy), max(cycles, change.part_cycles)
         before = value(objective, energy, cycles)
         own = before - value(objective, energy - change.own_energy, cycles - change.own_cycles)
-        return before - value(objective, energy - change.energy, cycles - change.cycles) > LEAST_GAIN * own
+        return before - value(objective, energy - change.energy, cycles - change.cycles), own
 
     def _cost(self, part: Graph) -> NetworkCost | None:
         """Of its best schedule; None where memories are too small for one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,19 @@ from fadiff.console import Console
 from fadiff.converter.ir.graph import Graph
 from fadiff.costmodel.target.target import load_target
 from fadiff.optimizer.realise.choice import Cheaper
-from fadiff.realised import Realiser, _candidates
+from fadiff.realised import Realiser, _gains, most_first
 from fadiff.search import SearchOptions
 
 ROWS, WIDTH = 80, 96
 FEWEST_CYCLES = SearchOptions(objective="latency")
 """By EDP the norms of so small a model stay on the core: on the array they move more bytes."""
+
+
+def most_gained(graph: Graph) -> list[str]:
+    """Layers that gain cycles, those that gain most first."""
+    target = load_target("gemmini-default")
+    gains = _gains(graph, target, Cheaper(graph, target, FEWEST_CYCLES))
+    return sorted(gains, key=gains.__getitem__, reverse=True)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,7 @@ def test_what_costs_accuracy_by_itself_is_tried_again_beside_others(
     onnx.save(model, tmp_path / "norms.onnx")
     conversion = fadiff.converter.convert(tmp_path / "norms.onnx")
     target = load_target("gemmini-default")
-    names = _candidates(conversion.graph, target, Cheaper(conversion.graph, target, FEWEST_CYCLES))
+    names = most_gained(conversion.graph)
 
     def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
         before = {layer.name: layer.op for layer in conversion.graph.layers}
@@ -103,6 +110,7 @@ def test_what_costs_accuracy_by_itself_is_tried_again_beside_others(
         return {"y": -1.0 if len(changed) > 2 or changed in ((0,), (1, 2), (1, 3)) else 0.0}
 
     monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    monkeypatch.setattr("fadiff.realised.MOST_TRIED", 4)  # the sets of three or four that gain most
     found = Realiser(conversion, Console(verbosity=-1))(target, FEWEST_CYCLES)
     assert found.conversion.notes[-1].endswith("so 2 of 4: +0.0 dB")
     assert {record.layer for record in found.records if record.why == "less accurate"} == set(names[2:])
@@ -113,7 +121,7 @@ def test_one_that_costs_too_much_beside_all_others_is_left_out(
 ) -> None:
     """By itself it would have been taken first, and one that costs nothing been refused beside it."""
     conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
-    names = _candidates(conversion.graph, target, Cheaper(conversion.graph, target, FEWEST_CYCLES))
+    names = most_gained(conversion.graph)
 
     def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
         before = {layer.name: layer.op for layer in conversion.graph.layers}
@@ -125,3 +133,34 @@ def test_one_that_costs_too_much_beside_all_others_is_left_out(
     found = Realiser(conversion, Console(verbosity=-1))(target, FEWEST_CYCLES)
     assert found.conversion.notes[-1].endswith(f"so all but {names[0]}: +0.0 dB")
     assert [record.layer for record in found.records if record.why == "less accurate"] == names[:1]
+
+
+def test_sets_come_in_the_order_of_what_they_gain() -> None:
+    gains = {"a": 5.0, "b": 1.0, "c": 2.5, "d": 4.0}
+    found = list(most_first(gains))
+    every = [set(names) for size in range(5) for names in combinations(gains, size)]
+    assert len(found) == 16 and all(names in every for names in found) and len(set(found)) == 16
+    totals = [sum(map(gains.__getitem__, names)) for names in found]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_what_another_objective_keeps_is_looked_at(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sets that gain most by cycles cost too much, and one after the other would end at less."""
+    conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
+    names = most_gained(conversion.graph)
+    liked = {objective: {names[0]: 3.0, names[1]: 2.0, names[2]: 2.0} for objective in ("latency", "edp")}
+    liked["energy"] = {names[1]: 2.0, names[2]: 2.0}
+
+    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
+        before = {layer.name: layer.op for layer in conversion.graph.layers}
+        ops = {layer.name: layer.op for layer in graph.layers}
+        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
+        return {"y": -1.0 if 0 in changed and len(changed) > 1 else 0.0}
+
+    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    monkeypatch.setattr("fadiff.realised.MOST_TRIED", 3)  # all, and two of the sets of two
+    monkeypatch.setattr(
+        "fadiff.realised._gains", lambda graph, target, cheaper: liked[cheaper.settings.objective]
+    )
+    found = Realiser(conversion, Console(verbosity=-1))(target, FEWEST_CYCLES)
+    assert found.conversion.notes[-1].endswith(f"so all but {names[0]}: +0.0 dB")
