@@ -182,6 +182,19 @@ def test_a_bias_is_in_units_of_the_sums() -> None:
     np.testing.assert_allclose(found.biases["y"].data, wanted, atol=1)
 
 
+def test_a_factor_of_a_bias_is_not_that_of_what_is_added_behind() -> None:
+    net = program("a = Gemm <beta = 2.0> (x, w) y = Add (a, c)", c=[1.0, -2.0, 0.25, 0.0])
+    found = _quantised(net, x=1.27, y=1).biases["a"]
+    np.testing.assert_allclose(found.data * found.step, [1, -2, 0.25, 0], atol=1e-4)
+
+
+def test_a_files_scales_may_multiply_to_zero() -> None:
+    net = program("y = Gemm (x, w, c)", c=[0.0, 0.0, 0.0, 0.0])
+    tiny = {"x": 1e-30, "w": 1e-30}
+    found = quantise(net, plan(net), {"y": (-1, 1)}, Prescribed(tiny)).biases["y"]
+    assert np.all(found.step > 0) and found.data.tolist() == [0] * 4
+
+
 def test_a_bias_that_sums_cannot_hold_makes_weights_coarser() -> None:
     net = program("y = Gemm (x, w, c)", c=[1e9, 0.0, 0.0, 0.0])
     found = _quantised(net, x=1.27, y=1)

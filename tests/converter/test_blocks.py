@@ -13,8 +13,10 @@ from fadiff.contenders import float_outputs, our_outputs
 from fadiff.converter import convert
 from fadiff.converter.check.noise import noise_of
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, sort_channels
+from fadiff.converter.plan.plan import plan
+from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, could_have_blocks, sort_channels
 from tests.converter.oracle import model_of, session, weights
+from tests.converter.programs import program
 
 
 def _unlike(seed: int, *shape: int, axis: int = 1) -> np.ndarray:
@@ -79,6 +81,15 @@ def test_integers_are_better_by_what_is_predicted(tmp_path: Path) -> None:
         ours = our_outputs(found, inputs, exact, lambda _: None)
         decibels.append(noise_of(exact["y"], ours["y"].reshape(exact["y"].shape)).sqnr_db)
     assert decibels[0] > decibels[1] + 1
+
+
+@pytest.mark.parametrize(("small", "able"), [(0.9, False), (0.77, False), (0.76, True), (0.1, True)])
+def test_blocks_are_worth_it_from_one_decibel(small: float, able: bool) -> None:
+    """16 of 32 channels smaller: 10 log10(2 / (1 + small^2)) dB, which is 1.03 at 0.76."""
+    channels = np.repeat(np.float32([small, 1]), CHANNEL_BLOCK)
+    net = program("y = MatMul (x, w)", "float[2,32] x", "float[2,32] y", w=np.eye(32) * channels)
+    expected = 10 * np.log10(2 / (1 + small**2)) >= 1
+    assert bool(could_have_blocks(net, plan(net))) == expected == able
 
 
 def test_without_calibration_data_layers_have_one_scale(tmp_path: Path) -> None:

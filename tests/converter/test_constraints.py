@@ -121,6 +121,36 @@ def _says(constraint: Callable[[Program, Node], str | None], net: Program, at: i
         (c.slopes, "y = PRelu (x, s)", "float[2,4] x, float[2,1] s", "float[2,4] y", ""),
         (c.slopes, "y = PRelu (x, s)", "float[2,4] x, float[2] s", "float[2,4] y", "do not broadcast"),
         (c.slopes, "y = PRelu (x, s)", "float[2,4] x, float[1,2,4] s", "float[2,4] y", "do not broadcast"),
+        (c.slopes, "y = PRelu (x, s)", "float[3,4] x, float[4,4] s", "float[3,4] y", "do not broadcast"),
+        (c.parts_of_all, "y, z = Split (x, two)", "float[4,3] x", "float[2,3] y, float[2,3] z", ""),
+        (
+            c.parts_of_all,
+            "y, z = Split <axis = 1> (x, two)",
+            "float[3,4] x",
+            "float[3,2] y, float[3,2] z",
+            "",
+        ),
+        (
+            c.parts_of_all,
+            "y, z = Split (x, two)",
+            "float[3,9] x",
+            "float[2,9] y, float[2,9] z",
+            "does not fall into",
+        ),
+        (
+            c.known_resize,
+            'y = Resize <mode = "linear"> (x, none, twice)',
+            IMAGE,
+            "float[1,2,8,12] y",
+            "",
+        ),
+        (
+            c.known_resize,
+            'y = Resize <mode = "linear"> (x, none, channels)',
+            IMAGE,
+            "float[1,4,4,6] y",
+            "linear from [1, 2, 4, 6] to [1, 4, 4, 6]",
+        ),
         (c.inference_mode, "y = Dropout (x)", "float[2,4] x", "float[2,4] y", ""),
         (c.inference_mode, "y, m = Dropout (x)", "float[2,4] x", "float[2,4] y", "training mode"),
         (c.not_empty, "y = Relu (x)", "float[2,4] x", "float[2,4] y", ""),
@@ -136,6 +166,10 @@ def test_rules(
         "few": np.array([0, 1, 2, 31], np.uint32),
         "many": np.array([0, 1, 2, 32], np.uint32),
         "bits": np.array([0, 1, 2, 3], np.uint8),
+        "two": np.array([2, 2]),
+        "none": np.zeros(0, np.float32),
+        "twice": np.float32([1, 1, 2, 2]),
+        "channels": np.float32([1, 2, 1, 1]),
     }
     found = _says(constraint, program(body, given, gives, **constants))
     assert bool(found) == bool(says) and any(part in found for part in says.split("|"))

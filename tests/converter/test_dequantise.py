@@ -9,9 +9,11 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from fadiff.converter.dequantise.affine import is_lowest, leaves, quantised, reach
+from fadiff.converter.dequantise.qoperators import expand_integer_operators
 from fadiff.converter.dequantise.strip import Imported, strip_quantisation
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.scale import Scale
+from tests.converter.oracle import session
 
 
 def _stripped(
@@ -185,6 +187,99 @@ def test_saturation_stands_for_a_relu_where_zero_is_the_lowest_integer() -> None
         text, s=np.array(0.5, np.float32), low=np.array(0, np.uint8), w=np.float32([1, 2])
     )
     assert [node.op_type for node in model.graph.node] == ["Sub", "Relu", "Mul"]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_positive"),
+    [
+        ("b = Pow (a, two)", True),
+        ("b = Pow (a, three)", False),
+        ("b = Pow (a, four)", True),
+        ("b = Pow (a, a)", False),
+        ("b = Mul (a, three)", False),
+        ("p = Mul (a, a) b = Add (p, zeros)", True),
+        ("p = Mul (a, a) b = Add (p, signs)", False),
+        ("p = Mul (a, a) b = Mul (zeros, p)", True),
+        ("p = Mul (a, a) b = Sub (p, zeros)", False),
+        ("p = Mul (a, a) b = Add (p, a)", False),
+        ("p = Sigmoid (a) b = Transpose (p)", True),
+        ("p = Sigmoid (a) b = Concat <axis = 0> (p, p)", True),
+        ("p = Sigmoid (a) b = Concat <axis = 0> (p, a)", False),
+    ],
+)
+def test_what_cannot_be_negative_needs_no_relu(body: str, is_positive: bool) -> None:
+    """Its zero point is the lowest integer."""
+    text = f"""(float[2,2] x) => (float[N,2] y) {{
+        a = Sub (x, signs)
+        {body}
+        q = QuantizeLinear (b, s, low)
+        y = DequantizeLinear (q, s, low)
+    }}"""
+    numbers = {"two": [2], "three": [3], "four": [4], "zeros": [0, 1], "signs": [-1, 1], "s": 0.5}
+    given = {name: np.array(number, np.float32) for name, number in numbers.items()}
+    _, model, _ = _stripped(text, low=np.array(0, np.uint8), **given)
+    assert any(node.op_type == "Relu" for node in model.graph.node) != is_positive
+
+
+_INTEGER_PRODUCTS = {
+    "QLinearConv": "y = QLinearConv (x, xs, xz, w, ws, none, ys, yz, b)",
+    "QLinearConv without a bias": "y = QLinearConv (x, xs, xz, w, ws, none, ys, yz)",
+    "QLinearMatMul": "y = QLinearMatMul (x, xs, xz, w, ws, none, ys, yz)",
+    "QGemm": "y = com.microsoft.QGemm <transB = 0> (x, xs, xz, w, ws, none, b, ys, yz)",
+    "QGemm turned": "y = com.microsoft.QGemm <transB = 1> (x, xs, xz, w, ws, none, b, ys, yz)",
+}
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("name", _INTEGER_PRODUCTS)
+def test_products_of_integers_are_what_onnxruntime_makes_of_them(name: str, channels: int) -> None:
+    """To the bit: scales are powers of two, results no ties; one scale, or one for each of two columns."""
+    generator = np.random.default_rng(3)
+    x, w = generator.integers(60, 140, (3, 5)), generator.integers(-100, 101, (5, 2))
+    if name.startswith("QLinearConv"):
+        x, w = x.reshape(3, 5, 1), w.T.reshape(2, 5, 1)
+    elif name == "QGemm turned":
+        w = w.T
+    gives = "uint8[3,2,1] y" if x.ndim == 3 else "uint8[3,2] y"
+    steps = np.float32([0.25, 0.0625][:channels])
+    given = {
+        "xs": np.float32(0.5),
+        "xz": np.uint8(100),
+        "w": w.astype(np.int8),
+        "ws": steps if channels > 1 else steps[0],
+        "none": np.zeros(channels if channels > 1 else (), np.int8),
+        "ys": np.float32(16),
+        "yz": np.uint8(120),
+        "b": np.array([1001, -2003], np.int32),
+    }
+    text = f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+        net (uint8[{",".join(map(str, x.shape))}] x) => ({gives}) {{ {_INTEGER_PRODUCTS[name]} }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in given.items())
+    feeds = {"x": x.astype(np.uint8)}
+    (wanted,) = session(model).run(None, feeds)
+    expanded, dynamic = expand_integer_operators(model)
+    assert not dynamic and not any(node.op_type.startswith("Q") for node in expanded.graph.node[:-1])
+    (found,) = session(expanded).run(None, feeds)
+    np.testing.assert_array_equal(found, wanted)
+    assert len(np.unique(wanted)) > 3
+
+
+def test_products_of_two_computed_values_become_float_products() -> None:
+    """What dynamic quantisation leaves of q k^T."""
+    text = """(float[2,3] x) => (float[2,2] y) {
+        t = Transpose <perm = [1, 0]> (x)
+        q, s, o = DynamicQuantizeLinear (x)
+        k, r, p = DynamicQuantizeLinear (t)
+        c = MatMulInteger (q, k, o, p)
+        f = Cast <to = 1> (c)
+        g = Mul (f, s)
+        y = Mul (g, r)
+    }"""
+    _, model, imported = _stripped(text)
+    x = np.float32([[1, 2, 3], [-4, 5, 0.5]])
+    np.testing.assert_allclose(session(model).run(None, {"x": x})[0], x @ x.T, rtol=1e-6)
+    assert imported.notes == ("1 dynamically quantised products became float and are calibrated",)
 
 
 _NUMBER = np.array(4, np.float32)

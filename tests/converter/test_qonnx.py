@@ -86,20 +86,21 @@ def test_bipolar_weights_and_values(tmp_path: Path) -> None:
     w = weights(1, 6, 5)
     w[0, 0] = 0
     constants = {"w": w, "ws": np.array(0.5, np.float32), "ys": np.array([0.25], np.float32)}
-    model = model_of(nodes, {"x": (4, 6)}, {"y": (4, 5)}, constants)
+    model = model_of(nodes, {"x": (4, 6)}, {"y": (4, 5), "c": (4, 5)}, constants)
     model.opset_import.append(helper.make_opsetid("onnx.brevitas", 1))
     onnx.save(model, tmp_path / "m.onnx")
     conversion = convert(tmp_path / "m.onnx")
     x = weights(2, 4, 6)
-    (found,) = session(conversion.float_model).run(None, {"x": x})
-    expected = np.where(x @ np.where(w >= 0, 0.5, -0.5) >= 0, 0.25, -0.25)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    found, product = session(conversion.float_model).run(None, {"x": x})
+    np.testing.assert_allclose(product, x @ np.where(w >= 0, 0.5, -0.5), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, np.where(product >= 0, 0.25, -0.25), atol=1e-6)
 
 
 @pytest.mark.parametrize("bits", [4, 9, 12])
+@pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("signed", [0, 1])
 def test_weights_of_other_widths_are_the_numbers_that_they_stand_for(
-    bits: int, signed: int, tmp_path: Path
+    bits: int, signed: int, zero: int, tmp_path: Path
 ) -> None:
     """Above eight bits they are no int8: 9 unsigned bits reach 511 steps, 12 signed ones 2,047."""
     w, step = weights(1, 6, 5) * 100, 0.25
@@ -108,12 +109,12 @@ def test_weights_of_other_widths_are_the_numbers_that_they_stand_for(
         helper.make_node("MatMul", ["x", "wq"], ["y"], name="product"),
     ]
     constants = {"w": w, "ws": np.array(step, np.float32), "bits": np.array(bits, np.float32)}
-    constants["zero"] = np.array(0, np.float32)
+    constants["zero"] = np.array(zero, np.float32)
     model = model_of(nodes, {"x": (4, 6)}, {"y": (4, 5)}, constants)
     model.opset_import.append(helper.make_opsetid("qonnx.custom_op.general", 1))
     onnx.save(model, tmp_path / "m.onnx")
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    meant = np.clip(np.rint(w / np.float32(step)), low, high) * step
+    meant = (np.clip(np.rint(w / np.float32(step)) + zero, low, high) - zero) * step
     x = weights(2, 4, 6)
     (found,) = session(convert(tmp_path / "m.onnx").float_model).run(None, {"x": x})
     np.testing.assert_allclose(found, x @ meant, rtol=1e-5, atol=1e-4)

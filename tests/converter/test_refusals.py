@@ -56,6 +56,18 @@ def test_what_follows_from_a_refusal_is_not_listed(tmp_path: Path) -> None:
     assert found == ["NhwcMaxPool", "CDist"]
 
 
+def test_what_data_shapes_is_named_each_time_and_nothing_behind_it(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["i"], name="first"),
+        helper.make_node("Cast", ["i"], ["f"], name="floats", to=1),
+        helper.make_node("Softmax", ["f"], ["s"], name="softmax"),
+        helper.make_node("NonZero", ["s"], ["j"], name="second"),
+        helper.make_node("Cast", ["j"], ["y"], name="again", to=1),
+    ]
+    found = [problem.node for problem in _refusal(nodes, tmp_path, x=(2, 3)).problems]
+    assert found == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "why"),
     [
