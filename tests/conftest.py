@@ -13,6 +13,10 @@ settings.register_profile("fadiff", deadline=None, suppress_health_check=[Health
 settings.load_profile("fadiff")
 
 
+_FIRST = ("test_package.py", "test_characters.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: begun last, they would leave all processes but one without work."""
-    items.sort(key=lambda item: item.path.name != "test_package.py")
+    """The longest tests first: begun last, they would leave all processes but one without work, or be shared
+    out among processes that each make what the tests of a file share."""
+    items.sort(key=lambda item: item.path.name not in _FIRST)

@@ -34,7 +34,7 @@ def along_axis(
         first, second = repeated
         return first, second
     shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
-    return scale.reshape(shape), zero.reshape(shape) if zero.size > 1 else zero.reshape(-1)[0]
+    return scale.reshape(shape), zero.reshape(shape)
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:

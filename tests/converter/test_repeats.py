@@ -76,7 +76,7 @@ def _constants(checked: Checked) -> int:
 def test_constants_of_a_recurrence_do_not_grow_with_its_steps(
     op: str, direction: str, tmp_path: Path
 ) -> None:
-    few, many = (check(cell(op, steps, direction), tmp_path) for steps in (6, 15))
+    few, many = (check(cell(op, steps, direction), tmp_path) for steps in (6, 9))
     assert _constants(few) == _constants(many)
     assert min(few.sqnr_db, many.sqnr_db) > GOOD_DB
 
@@ -100,6 +100,6 @@ def test_steps_of_other_weights_share_no_scale(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["Loop", "Scan"])
 def test_bodies_of_loops_are_steps(op: str, tmp_path: Path) -> None:
-    few, many = (check(loop(op, steps), tmp_path) for steps in (6, 15))
+    few, many = (check(loop(op, steps), tmp_path) for steps in (6, 9))
     assert _constants(few) == _constants(many)
     assert min(few.sqnr_db, many.sqnr_db) > GOOD_DB
