@@ -187,6 +187,7 @@ def test_saturation_stands_for_a_relu_where_zero_is_the_lowest_integer() -> None
         text, s=np.array(0.5, np.float32), low=np.array(0, np.uint8), w=np.float32([1, 2])
     )
     assert [node.op_type for node in model.graph.node] == ["Sub", "Relu", "Mul"]
+    assert model.graph.node[1].name == "bq.relu"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,26 @@ def test_a_number_without_axes(tmp_path: Path) -> None:
     assert real.shape == () and abs(float(real) - 2.5) < 0.02
 
 
+def test_a_meaning_needs_no_copy_where_only_axes_of_one_differ(tmp_path: Path) -> None:
+    """Neither does it where a product with one row is an output without rows."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Reshape", ["m", "flat"], ["r"]),
+        helper.make_node("Mul", ["r", "slope"], ["s"]),
+        helper.make_node("Add", ["s", "shift"], ["y"]),
+    ]
+    slope, shift = np.float32([1, 2, 40]), np.float32([5, -3, 100])
+    constants = {"w": weights(1, 4, 3), "flat": np.array([3]), "slope": slope, "shift": shift}
+    model = model_of(nodes, {"x": (1, 4)}, {"y": (3,)}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"x": weights(i, 1, 4)} for i in range(12)]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples)
+    assert [layer.op for layer in conversion.graph.layers] == ["gemm"]
+    along = conversion.graph.tensors[conversion.graph.outputs[0]].along
+    assert along is not None and [part.offset for part in along.parts] == pytest.approx(shift.tolist())
+    assert _quality(model, conversion, samples)[0] > 30
+
+
 def _samples(seed: int, count: int, mean: np.ndarray, spread: np.ndarray) -> list[dict[str, np.ndarray]]:
     generator = np.random.default_rng(seed)
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from onnx import helper
 from fadiff.converter import Conversion, Cut, ModelError, State, convert
 from fadiff.converter.check.reference import integer_reference, reference_session
 from fadiff.converter.check.storage import from_storage, to_storage
+from fadiff.converter.lower.driver import _input_order
 from tests.converter.oracle import model_of, weights
+from tests.converter.programs import program
 from tests.stateful import NETS, STEPS, TOKENS, cached_convolution, gru, sequence, session_of, steps_of
 
 
@@ -178,6 +181,18 @@ def test_a_state_holds_all_of_a_scaled_value(past: float | None, tmp_path: Path)
     (found,) = session.run([state.output], stored)
     value = from_storage(graph.tensors[state.output], found, shape)
     np.testing.assert_allclose(value, 3 * x, atol=0.015)
+
+
+@pytest.mark.parametrize(("states", "order"), [(["past"], (1, 0, 2)), (["new"], (0, 1, 2)), ([], (0, 1, 2))])
+def test_rows_of_a_cache_are_outermost(states: list[str], order: tuple[int, ...]) -> None:
+    """Of a single one, too; an input that is no state is stored as it is."""
+    net = program(
+        "t = Transpose <perm = [1, 0, 2]> (past) y = ScatterND (t, at, new)",
+        "float[2,5,3] past, float[1,2,3] new, int64[1,1] at",
+        "float[5,2,3] y",
+    )
+    net = replace(net, states=tuple(State("y", name) for name in states))
+    assert _input_order(net, "past") == order
 
 
 @pytest.mark.parametrize("larger", ["past_key", "past_value"])
