@@ -32,7 +32,7 @@ from fadiff.converter.quantise.choose import Choice
 from fadiff.converter.quantise.doubts import doubts, unexpected, without_tables
 from fadiff.converter.quantise.mixed import Mixed, MixedSearch, decide
 from fadiff.converter.quantise.prescribed import notes_of
-from fadiff.converter.quantise.qdq import quantised_model
+from fadiff.converter.quantise.qdq import Written, written
 from fadiff.converter.quantise.scales import stored_values
 from fadiff.converter.quantise.weights import Quantisation, as_float
 from fadiff.converter.read.cut import Cut, cut_model
@@ -92,17 +92,22 @@ class Conversion:
         """What float32 wherever it can be would gain, tried when it is asked for; None: int8 is good."""
         return None if self._search is None else self._search.reach()
 
-    @cached_property
+    @property
     def quantized_model(self) -> onnx.ModelProto:
-        """The QDQ model, written when it is asked for."""
-        return self.quantized(None)
+        """The QDQ model."""
+        return self.quantized.model
 
-    def quantized(self, file: WeightFile | None) -> onnx.ModelProto:
-        """The QDQ model with its large constants in `file`, if there is one."""
+    @cached_property
+    def quantized(self) -> Written:
+        """The same with what is where in it, written when it is asked for."""
+        return self.quantized_beside(None)
+
+    def quantized_beside(self, file: WeightFile | None) -> Written:
+        """The same with its large constants in `file`, if there is one."""
         if self.graph.element_type == "float32":
-            return with_weights(self.float_model, self.float_weights, file)
+            return Written(with_weights(self.float_model, self.float_weights, file), {}, {})
         assert self._program is not None
-        return quantised_model(self.float_model, self._program, self._steps, self._quantisation, file)
+        return written(self.float_model, self._program, self._steps, self._quantisation, file)
 
 
 def _silent(_: str) -> None:

@@ -186,7 +186,7 @@ def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto,
     with WeightFile(folder / "weights.bin") if apart else nullcontext() as file:
         reference = integer_reference(conversion.graph, by_layer=by_layer, file=file)
         onnx.save(reference, folder / "reference.onnx")
-        quantized = conversion.quantized(file) if apart else conversion.quantized_model
+        quantized = conversion.quantized_beside(file).model if apart else conversion.quantized_model
         onnx.save(quantized, folder / "quantized.onnx")
     return reference, apart
 

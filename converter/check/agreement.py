@@ -19,10 +19,11 @@ from onnx import TensorProto, helper
 
 from fadiff.converter.check.reference import reference_session
 from fadiff.converter.check.storage import from_storage
+from fadiff.converter.ir.edit import FreshNames
 from fadiff.converter.ir.graph import Graph
 from fadiff.converter.ir.stored import WeightFile
 from fadiff.converter.pipeline import Conversion
-from fadiff.converter.quantise.qdq import PartNames
+from fadiff.converter.quantise.qdq import Written
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,17 @@ def agreement(
         folder: for the weights of a large model, while it runs.
     """
     if folder is None:
-        quantized = conversion.quantized_model
+        quantized = conversion.quantized
     else:
         with WeightFile(folder / "quantized.bin") as file:
-            quantized = conversion.quantized(file)
-    names = PartNames(conversion.float_model)
-    values = _common_values(conversion.graph, quantized, integers, names)
+            quantized = conversion.quantized_beside(file)
+    values = _common_values(conversion.graph, quantized, integers)
     if not values:
         return Agreement(())
-    steps = {names.of(value, "q"): value for value in values}
-    others = {value: names.of(value, "forced") for value in values}
-    model = _with_outputs(quantized, list(steps))
+    steps = {quantized.pairs[value].integers: value for value in values}
+    fresh = FreshNames(quantized.model.graph)
+    others = {value: fresh.new(f"{value}.forced") for value in values}
+    model = _with_outputs(quantized.model, list(steps))
     free = _run(model, inputs, steps, folder)
     stored = {
         value: _onnx_order(conversion.graph, tensor, integers[tensor], free[value].shape)
@@ -121,16 +122,13 @@ def agreement(
     )
 
 
-def _common_values(
-    graph: Graph, quantized: onnx.ModelProto, integers: Mapping[str, np.ndarray], names: PartNames
-) -> dict[str, str]:
+def _common_values(graph: Graph, quantized: Written, integers: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Tensor by ONNX value, for every value that the quantised model computes and the graph stores."""
-    quantised = {node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
     tensors = graph.tensors
     return {
         str(tensors[name].onnx_name): name
         for name in integers
-        if tensors[name].dtype == "int8" and names.of(str(tensors[name].onnx_name), "q") in quantised
+        if tensors[name].dtype == "int8" and tensors[name].onnx_name in quantized.pairs
     }
 
 

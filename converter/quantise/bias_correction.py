@@ -107,12 +107,11 @@ class _Run:
         self.done = 0
 
     def corrections(self, products: Sequence[Product], means: Mapping[str, np.ndarray]) -> Corrections:
-        names = self.simulation.names
-        biased = {name: p for p in products for name in (p.sums, names.of(p.sums, "float"))}
+        biased = {self.simulation.written.exact(product.sums): product for product in products}
         found = {}
         for i, node in enumerate(self.nodes):
             product = biased.get(node.output[0])
-            if product is not None and not node.op_type.endswith("Linear"):
+            if product is not None:
                 self._advance(i + 1)
                 found[product.step.name] = self._correct(product, node.output[0], means[product.sums])
         return found

@@ -31,7 +31,7 @@ from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, block_scales, could_
 from fadiff.converter.quantise.ranges import METHODS, Observed, Range, ranges
 from fadiff.converter.quantise.rounding import Rounder
 from fadiff.converter.quantise.seen import NO_FOLD, Seen, Wanted, look
-from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
+from fadiff.converter.quantise.simulate import Simulation, deciding_values, score
 from fadiff.converter.quantise.weights import Integers, Quantisation, Quantised, quantise
 from fadiff.converter.quantise.zeros import can_shift
 from fadiff.converter.read.inputs import Samples
@@ -120,8 +120,6 @@ class Calibration:
     """What it is part of, and the fold that is left out."""
     _known: dict[tuple[Recipe, int], float] = field(default_factory=dict, init=False)
     """Scores by recipe and fold."""
-    _judges: dict[int, Judge] = field(default_factory=dict, init=False)
-    """Judges by fold."""
     _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
     """Ranges by method."""
     _rounders: list[Rounder] = field(default_factory=list, init=False)
@@ -214,10 +212,9 @@ class Calibration:
         """Fitted to the samples of the other folds."""
         if (recipe, fold) not in self._known:
             fitting, held = self.folds[fold]
-            if fold not in self._judges:
-                self._judges[fold] = Judge(self._simulation, held, self._seen.of(fold).exact)
             found = fitting.quantised(fitting._choice(recipe, self._simulation))
-            self._known[recipe, fold] = self._judges[fold].score(found)
+            exact = self._exact[fold]
+            self._known[recipe, fold] = score(exact, self._simulation.run(found, held, list(exact)))
         return self._known[recipe, fold]
 
     def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
@@ -237,6 +234,11 @@ class Calibration:
         tried = range(0, len(self.samples), self._stride)
         folds = [tried.index(i) % _FOLDS if i in tried else NO_FOLD for i in range(len(self.samples))]
         return look(self.file, self.model, self.weights, self.program, self.samples, wanted, folds)
+
+    @cached_property
+    def _exact(self) -> Sequence[Mapping[str, Sequence[np.ndarray]]]:
+        """What the float model makes of the samples of each fold."""
+        return [self._seen.of(fold).exact for fold in range(_FOLDS)]
 
     @cached_property
     def _able(self) -> Sequence[Step]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,32 +14,45 @@ from fadiff.converter.ir.edit import names_in
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Scale
 from fadiff.converter.ir.stored import WeightFile, initializer
+from fadiff.converter.names import free_name
 from fadiff.converter.plan.floats import float_states
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation, Quantised
 
 
-class PartNames:
-    """Names of what a quantised model has beside values of the float one: `y.scale`, if none is called so."""
+@dataclass(frozen=True)
+class Pair:
+    """What a stored value has in the quantised model: names of scale, zero point, integers, and of the value
+    before it is rounded."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._taken = names_in(model.graph)
-
-    def of(self, value: str, part: Literal["scale", "zero", "q", "dq", "float", "forced"]) -> str:
-        """Scale, zero point, integers, what they mean, the value before it is rounded, other integers."""
-        name = f"{value}.{part}"
-        while name in self._taken:
-            name += "_"
-        return name
+    scale: str
+    zero: str
+    integers: str
+    exact: str
 
 
-def quantised_model(
+@dataclass(frozen=True)
+class Written:
+    """A quantised model, and where in it is what it was made of."""
+
+    model: onnx.ModelProto
+    pairs: Mapping[str, Pair]
+    """Of values of the float model."""
+    constants: Mapping[tuple[str, str], str]
+    """What integers of constants mean, as `stored_constants` keys them."""
+
+    def exact(self, value: str) -> str:
+        """A value before it is rounded, if it is."""
+        return self.pairs[value].exact if value in self.pairs else value
+
+
+def written(
     model: onnx.ModelProto,
     program: Program,
     steps: Sequence[Step],
     quantisation: Quantisation,
     file: WeightFile | None = None,
-) -> onnx.ModelProto:
+) -> Written:
     """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps that
     are kept in float; where a state is, only in front of steps that read it in int8; of what an output
     joins, on the parts).
@@ -50,8 +64,7 @@ def quantised_model(
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph = out.graph
-    names = PartNames(model)
-    pairs = _Pairs(names, file)
+    pairs = _Pairs(names_in(model.graph), file)
     replaced = {
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
@@ -68,7 +81,7 @@ def quantised_model(
                 continue
             writer = program.producer.get(value)
             if node.name in floats and value in stored and writer is not None and writer.name in floats:
-                node.input[i] = names.of(value, "float")
+                node.input[i] = pairs.name(value, "float")
                 continue
             value_is_weight = ("", value) in replaced and _reads_quantised(steps, node.name, value)
             if (node.name, value) in replaced:
@@ -77,14 +90,13 @@ def quantised_model(
                 node.input[i] = replaced[("", value)]
             elif value in program.byte_inputs and program.is_float(value):
                 scale, zero = program.byte_inputs[value]
-                node.input[i] = pairs.activation(
-                    value, value, names.of(value, "dq"), Scale(scale, zero), np.uint8
-                )
+                meant = Scale(scale, zero)
+                node.input[i] = pairs.activation(value, value, pairs.name(value, "dq"), meant, np.uint8)
             elif value in stored and (value in program.inputs or value in states):
-                node.input[i] = pairs.activation(value, value, names.of(value, "dq"), stored[value])
+                node.input[i] = pairs.activation(value, value, pairs.name(value, "dq"), stored[value])
         for i, value in enumerate(node.output):
             if value in stored and value not in states:
-                node.output[i] = names.of(value, "float")
+                node.output[i] = pairs.name(value, "float")
                 pairs.activation(node.output[i], value, value, stored[value])
     graph.node.extend(pairs.nodes)
     graph.initializer.extend(pairs.initializers)
@@ -95,7 +107,7 @@ def quantised_model(
     inputs = [value for value in graph.input if value.name in program.inputs]  # not weights on disk
     del graph.input[:]
     graph.input.extend(inputs)
-    return _sorted(out)
+    return Written(_sorted(out), pairs.done, replaced)
 
 
 def stored_constants(
@@ -131,45 +143,49 @@ def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
 class _Pairs:
     """Nodes and initializers of Q/DQ pairs, each made once."""
 
-    def __init__(self, names: PartNames, file: WeightFile | None) -> None:
-        self._names = names
-        self._file = file
+    def __init__(self, taken: Collection[str], file: WeightFile | None) -> None:
+        self._taken, self._file = taken, file
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
-        self._done: set[str] = set()
+        self.done: dict[str, Pair] = {}
+        self._constants: set[str] = set()
+
+    def name(self, value: str, part: Literal["scale", "zero", "q", "dq", "float"]) -> str:
+        """Of what is made for a value: `y.scale`, if none is called so."""
+        return free_name(f"{value}.{part}", self._taken)
 
     def _initializer(self, name: str, array: np.ndarray) -> str:
         self.initializers.append(initializer(name, np.asarray(array, order="C"), self._file))
         return name
 
     def constant(self, name: str, content: Quantised) -> str:
-        out = self._names.of(name, "dq")
-        if out not in self._done:
-            self._done.add(out)
-            data = self._initializer(self._names.of(name, "q"), content.data)
+        out = self.name(name, "dq")
+        if out not in self._constants:
+            self._constants.add(out)
+            data = self._initializer(self.name(name, "q"), content.data)
             steps, axis = np.asarray(content.step, np.float32), dict[str, Any]()
             if steps.ndim:
                 steps, axis = steps.reshape(-1), {"axis": int(np.argmax(steps.shape))}
-            scale = self._initializer(self._names.of(name, "scale"), steps)
-            zero = self._initializer(self._names.of(name, "zero"), np.zeros(steps.shape, content.data.dtype))
+            scale = self._initializer(self.name(name, "scale"), steps)
+            zero = self._initializer(self.name(name, "zero"), np.zeros(steps.shape, content.data.dtype))
             self.nodes.append(
                 helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out, **axis)
             )
         return out
 
     def activation(
-        self, source: str, label: str, out: str, meant: Scale, dtype: type[np.integer[Any]] = np.int8
+        self, source: str, value: str, out: str, meant: Scale, dtype: type[np.integer[Any]] = np.int8
     ) -> str:
-        if out not in self._done:
-            self._done.add(out)
-            scale = self._initializer(self._names.of(label, "scale"), np.asarray(meant.step, np.float32))
-            zero = self._initializer(self._names.of(label, "zero"), np.asarray(meant.zero, dtype))
-            q = self._names.of(label, "q")
+        if value not in self.done:
+            scale = self._initializer(self.name(value, "scale"), np.asarray(meant.step, np.float32))
+            zero = self._initializer(self.name(value, "zero"), np.asarray(meant.zero, dtype))
+            q = self.name(value, "q")
+            self.done[value] = Pair(scale, zero, q, source)
             self.nodes.append(
-                helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")
+                helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{value}.Q")
             )
             self.nodes.append(
-                helper.make_node("DequantizeLinear", [q, scale, zero], [out], name=f"{label}.DQ")
+                helper.make_node("DequantizeLinear", [q, scale, zero], [out], name=f"{value}.DQ")
             )
         return out
 

@@ -135,8 +135,7 @@ class Rounder:
                 continue
             if can_round(head, weight):
                 self._sums[name] = InputSums(head, weight, samples)
-                sums = self._simulation.names.of(head.outputs[0], "float")
-                source = read[sums if sums in read else head.outputs[0]]
+                source = read[self._simulation.written.exact(head.outputs[0])]
                 found.setdefault(source, []).append(self._sums[name])
         return found
 

@@ -1,4 +1,4 @@
-"""Simulation: a quantisation in ONNX Runtime; Judge: how good it is on samples kept out of calibration.
+"""Simulation: a quantisation in ONNX Runtime; score: how good it is on samples kept out of calibration.
 
 In the quantised model every scale and constant is an input: one session runs any quantisation.
 """
@@ -17,7 +17,7 @@ from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State, chained
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
-from fadiff.converter.quantise.qdq import PartNames, quantised_model, stored_constants
+from fadiff.converter.quantise.qdq import stored_constants, written
 from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.quantise.weights import Quantisation
 from fadiff.converter.read.inputs import Samples
@@ -37,8 +37,9 @@ class Simulation:
     def __init__(
         self, model: onnx.ModelProto, program: Program, steps: Sequence[Step], quantisation: Quantisation
     ) -> None:
-        self.program, self.steps, self.names = program, steps, PartNames(model)
-        self.model = quantised_model(model, program, steps, quantisation)
+        self.program, self.steps = program, steps
+        self.written = written(model, program, steps, quantisation)
+        self.model = self.written.model
         self._sessions: dict[tuple[object, ...], InferenceSession] = {}
         graph, fed = self.model.graph, self._numbers(quantisation).keys()
         nodes = [node for node in graph.node if node.output[0] not in fed]
@@ -54,14 +55,15 @@ class Simulation:
         return {name: array for name, array in self._numbers(quantisation).items() if name in self._open}
 
     def _numbers(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
-        """Scales, zero points and what constants mean, by their names in the quantised model."""
+        """Scales, zero points and what constants mean, by what holds them in the quantised model."""
         found = dict[str, np.ndarray]()
         for value, scale in quantisation.scales.items():
-            found[self.names.of(value, "scale")] = np.asarray(scale.step, np.float32)
-            found[self.names.of(value, "zero")] = np.asarray(scale.zero, np.int8)
-        constants = stored_constants(self.program, self.steps, quantisation)
-        for label, content in constants.values():
-            found[self.names.of(label, "dq")] = np.asarray(content.data.astype(np.float32) * content.step)
+            if pair := self.written.pairs.get(value):
+                found[pair.scale] = np.asarray(scale.step, np.float32)
+                found[pair.zero] = np.asarray(scale.zero, np.int8)
+        for place, (_, content) in stored_constants(self.program, self.steps, quantisation).items():
+            name = self.written.constants[place]
+            found[name] = np.asarray(content.data.astype(np.float32) * content.step)
         return found
 
     def run(
@@ -99,29 +101,17 @@ _WORST = 1e6
 """Noise over signal: beyond, and below its inverse, nothing gets worse or better."""
 
 
-class Judge:
-    """Compares quantisations of one program with its float model.
+def score(exact: Mapping[str, Sequence[np.ndarray]], runs: Iterable[Mapping[str, np.ndarray]]) -> float:
+    """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
+
+    The worst of them counts for most: what one output gains makes up for little in another.
 
     Args:
-        simulation: the quantised model.
-        samples: what it is judged on.
-        exact: what the float model makes of each of them, by value (`deciding_values`).
+        exact: what the float model makes of each sample, by value (`deciding_values`).
+        runs: what integers make of it, sample by sample.
     """
-
-    def __init__(
-        self, simulation: Simulation, samples: Samples, exact: Mapping[str, Sequence[np.ndarray]]
-    ) -> None:
-        self.simulation, self.samples, self.exact = simulation, samples, exact
-
-    def score(self, quantisation: Quantisation) -> float:
-        """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
-
-        The worst of them counts for most: what one output gains makes up for little in another.
-        """
-        if not self.exact:
-            return 0.0
-        runs = self.simulation.run(quantisation, self.samples, list(self.exact))
-        return float(-10 * np.log10(np.mean(list(_noise_shares(self.exact, runs).values()))))
+    shares = list(_noise_shares(exact, runs).values())
+    return float(-10 * np.log10(np.mean(shares))) if shares else 0.0
 
 
 def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 A float32 array takes the same route with nothing to round (`as_float`).
 
 Ranges come from calibration; which values get a scale comes from the plan (only
-stored values: what lives inside a fused layer keeps full precision).  `quantised_model` writes
+stored values: what lives inside a fused layer keeps full precision).  `qdq.py` writes
 the decision back as a standard QDQ model, so that ONNX Runtime can run exactly what is lowered.
 """
 

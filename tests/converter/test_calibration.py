@@ -19,8 +19,7 @@ from fadiff.converter.quantise.calibrate import CalibrationData
 from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.ranges import METHODS, Observed
 from fadiff.converter.quantise.seen import NO_FOLD, Wanted, look
-from fadiff.converter.quantise.simulate import Judge, Simulation, deciding_values
-from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.quantise.simulate import Simulation, deciding_values, score
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 ALL = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")
@@ -269,27 +268,16 @@ def test_the_worst_output_counts_for_most() -> None:
     model = model_of(
         nodes, {"x": (1, 4)}, {"a": None, "b": None}, {"w": weights(0, 4, 9), "v": weights(1, 4, 9)}
     )
-    program = program_of(onnx.shape_inference.infer_shapes(model))
-    samples = [{"x": weights(2, 1, 4)}]
-    floats = dict(zip("ab", session(model).run(None, samples[0]), strict=True))
+    floats = dict(zip("ab", session(model).run(None, {"x": weights(2, 1, 4)}), strict=True))
     exact = {name: [array] for name, array in floats.items()}
 
-    class Lossy:
+    def off(**shares: float) -> float:
         """Every value off by a share of it."""
+        return score(exact, [{name: array * (1 + shares[name]) for name, array in floats.items()}])
 
-        def __init__(self, **shares: float) -> None:
-            self.program, self.steps, self.shares = program, plan(program), shares
-
-        def run(self, *_: object) -> list[dict[str, np.ndarray]]:
-            return [{name: array * (1 + self.shares[name]) for name, array in floats.items()}]
-
-    def score(**shares: float) -> float:
-        judge = Judge(Lossy(**shares), samples, exact)  # type: ignore[arg-type]
-        return judge.score(Quantisation({}, {}, {}))
-
-    assert score(a=0.1, b=0.1) == pytest.approx(20, abs=0.01)
-    assert score(a=1.0, b=0.01) == pytest.approx(-10 * np.log10((1 + 1e-4) / 2), abs=0.01)
-    assert score(a=0.0, b=0.0) == pytest.approx(60)
+    assert off(a=0.1, b=0.1) == pytest.approx(20, abs=0.01)
+    assert off(a=1.0, b=0.01) == pytest.approx(-10 * np.log10((1 + 1e-4) / 2), abs=0.01)
+    assert off(a=0.0, b=0.0) == pytest.approx(60)
 
 
 def test_an_input_that_is_one_number(tmp_path: Path) -> None:
