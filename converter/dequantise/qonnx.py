@@ -91,8 +91,9 @@ class _Quant:
     def _constant(self, values: np.ndarray, scale: np.ndarray, centre: int, limits: tuple[int, int]) -> Value:
         steps = np.clip(np.rint(values.astype(np.float32) / scale + centre), *limits) - centre
         axes = [i for i, size in enumerate(scale.shape) if size > 1]
-        fits = steps.min(initial=0) >= -128 and steps.max(initial=0) <= 127 and len(axes) <= 1
-        if not fits:  # a bias, or scales along several axes
+        if len(axes) > 1 or np.any(
+            steps != np.clip(steps, -128, 127)
+        ):  # a bias, or scales along several axes
             return self.edit.constant(f"{self.node.output[0]}.values", (steps * scale).astype(np.float32))
         axis = {"axis": values.ndim - scale.ndim + axes[0]} if axes else {}
         return self._integers(steps.astype(np.int8), scale.reshape(-1 if axes else ()), **axis)

@@ -341,8 +341,7 @@ class _Stripper:
         if data.dtype == np.int32:  # a bias: its scale follows from input and weights
             return made
         shifted = data.astype(np.int32) - centre.astype(np.int32)
-        fits = shifted.min(initial=0) >= -128 and shifted.max(initial=0) <= 127
-        if fits and scale.size == 1:
+        if scale.size == 1 and np.array_equal(shifted, shifted.astype(np.int8)):
             self.scales[made] = float(scale.reshape(-1)[0])  # the integers stay, without their zero point
             self.weights.add(made)
         else:

@@ -76,13 +76,12 @@ def find_pairs(file: str, model: onnx.ModelProto, program: Program, samples: Sam
     room = {name: _room(_bound(program, clip), largest[clip.outputs[0]]) for name, clip in clips.items()}
     weights, found = equalised(program.constants, pairs), list(pairs)
     for _ in range(_MOST_SWEEPS):
-        changed = False
+        before = [pair.factor for pair in found]
         for i, pair in enumerate(found):
             factor = _factor(pair, weights, room.get(pair.first.name))
             _divide(pair, weights, factor)
             found[i] = replace(pair, factor=pair.factor * factor)
-            changed = changed or bool(np.any(factor != 1))
-        if not changed:
+        if all(map(np.array_equal, before, (pair.factor for pair in found))):
             break
     return tuple(found) if _saved_bits(program, found) >= _WORTH_BITS else ()
 

@@ -12,7 +12,14 @@ from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.scale import Prescribed
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.scales import _Groups, assign_scales, parts_along, saturates_at, unknown_scales
+from fadiff.converter.quantise.scales import (
+    _Groups,
+    assign_scales,
+    parts_along,
+    saturates_at,
+    unknown_scales,
+    way_out,
+)
 from fadiff.converter.quantise.weights import Quantisation, quantise, to_int8
 from fadiff.converter.quantise.zeros import scale_of_all
 from tests.converter.programs import program
@@ -163,6 +170,31 @@ def test_where_indices_of_an_axis_lie_under_another_shape(
     else:
         each, times = wanted
         np.testing.assert_array_equal(lies, [np.tile(np.repeat(range(inner[axis]), each), times)] * len(lies))
+
+
+@pytest.mark.parametrize(
+    ("states", "outputs", "wanted"),
+    [
+        ((), ("y",), ("k", "r", "y")),
+        ((State("other", "x"),), ("y",), ("k", "r", "y")),
+        ((State("other", "x"), State("y", "x")), ("y",), ()),
+        ((), ("y", "y"), ()),
+        ((), ("y", "r"), ()),
+        ((), ("r",), ()),
+        ((), ("z",), ()),
+    ],
+)
+def test_where_a_join_is_an_output_and_nothing_else(
+    states: tuple[State, ...], outputs: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    """Not a state, nor an output twice, nor with other readers, nor with others than moves behind it."""
+    last = " z = Relu (y)" if "z" in outputs else ""
+    net = program(
+        f"k = Concat <axis = 1> (x, x) r = Reshape (k, flat) y = Identity (r){last}",
+        gives="float[16] z" if last else "float[16] y",
+        flat=[16],
+    )
+    assert way_out(replace(net, states=states, outputs=outputs), "k") == wanted
 
 
 def _quantised(net: Program, **largest: float) -> Quantisation:

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from fadiff.converter.ir.host import PoolWindow
+from fadiff.converter.ir.strided import dense
+from fadiff.converter.lower.context import _image_strides
 from tests.converter.oracle import check, ints, model_of, weights
 
 IMAGE = (1, 4, 7, 9)
@@ -21,6 +24,24 @@ def _one(op: str, shape: tuple[int, ...], *, opset: int = 18, constants=None, **
     constants = constants or {}
     node = helper.make_node(op, ["x", *constants], ["y"], name="node", **attributes)
     return model_of([node], {"x": shape}, {"y": None}, constants, opset)
+
+
+def test_a_global_maximum_is_one_window(tmp_path: Path) -> None:
+    layers = check(_one("GlobalMaxPool", IMAGE), tmp_path).conversion.graph.layers
+    (window,) = (layer.operator.window for layer in layers if layer.op == "max_pool")
+    assert window == PoolWindow((7, 9), (1, 1), (1, 1), (0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 5), (1, 3, 4, 5), (1, 3, 1, 5), (2, 3, 4, 1), (2, 1, 4, 5), (2, 3, 5)]
+)
+def test_strides_of_an_image_are_those_of_a_dense_one(shape: tuple[int, ...]) -> None:
+    """Also along axes of one element."""
+    _, c, *plane = shape
+    height, width = plane if len(plane) == 2 else (1, plane[0])
+    stored = dense("t", shape, None, (0, *range(2, len(shape)), 1))
+    assert _image_strides(stored) == (height * width * c, width * c, c, 1)
+    assert _image_strides(dense("t", shape, None)) == (None if c > 1 else (height * width, width, 1, 1))
 
 
 def _resized(height: int, width: int, coordinates: str, **attributes: object) -> onnx.ModelProto:
