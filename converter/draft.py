@@ -111,12 +111,15 @@ class Drafter:
         """A draft whose inputs have columns that are alike, if they can be made so."""
         if self.weights or self.given.steps:
             return None
-        model, names = balance_inputs(self.file, plain.model, plain.program, plain.samples)
+        start = self.simplified  # (not `plain`: what is joined to inputs is enlarged when these are alike)
+        model, names = balance_inputs(self.file, start.model, start.program, plain.samples)
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
         model, _ = moves_behind(model, program_of(model), self.weights)
-        return self._draft(model, self._read_again(model), note=note)
+        draft = self._draft(model, self._read_again(model), note=note)
+        enlarged = self._enlarged(draft.calibration) or draft
+        return replace(enlarged, notes=draft.notes)
 
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""

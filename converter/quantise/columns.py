@@ -3,22 +3,24 @@
 A steering angle of 0.01 rad beside a speed of 35 m/s, a pressure beside a humidity: one scale for all makes
 the small ones zero.  With x = c * n + m the product W x is (W c) n + W m, so n may be stored instead, and the
 program around is told of c and m (converter/plan/inputs.py).  Pixels from 0 to 1 gain their other 127 steps.
+What a Concat joins to such an input stays; parted.py makes it as large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from fadiff.converter.decompose.picks import pick_of
-from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.edit import Editor, content_of, input_of
 from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
-from fadiff.converter.quantise.factors import by_inputs, multiplies, set_weights
+from fadiff.converter.quantise.factors import by_inputs, multiplies
 from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples
 
@@ -39,7 +41,7 @@ class _Columns:
     readers: tuple[Node, ...]
     axis: int
     products: tuple[tuple[Node, tuple[int, ...]], ...]
-    """With the columns that each reads."""
+    """With the column that each of its inputs is, -1 for those of another value."""
     can_shift: bool
 
 
@@ -75,24 +77,43 @@ def _columns(program: Program, name: str, value: str) -> _Columns | None:
     rank = len(program.shapes[value])
     if rank < 2:
         return None
-    products, axes = list[tuple[Node, tuple[int, ...]]](), set[int]()
-    for reader in readers:
-        pick = pick_of(program, reader, value)
-        parts = [(value, tuple(range(program.shapes[value][-1])))] if pick is None else pick.indices
-        for part, indices in parts:
-            nodes = program.consumers(part) if pick is not None else (reader,)
-            if part in program.outputs or not all(multiplies(program, node, part) for node in nodes):
-                return None
-            axes.update({1 if node.op == "Conv" else rank - 1 for node in nodes})
-            axes.update(() if pick is None else (pick.axis if not pick.drops_axis else -1,))
-            products += [(node, indices) for node in nodes]
-    if len(axes) != 1 or not products or not _can_move(program, value, name, *axes):
+    found = [_products(program, reader, value) for reader in readers]
+    products = [product for some in found for product in some]
+    axes = {axis for _, axis, _ in products}
+    if not all(found) or len(axes) != 1:
         return None
     axis = axes.pop()
-    count = program.shapes[value][axis]
-    products = [(node, taken if node not in readers else tuple(range(count))) for node, taken in products]
-    can_shift = all(_takes_shift(program, node) for node, _ in products)
-    return _Columns(value, readers, axis, tuple(products), can_shift)
+    if not _can_move(program, value, name, axis):
+        return None
+    can_shift = all(_takes_shift(program, node) for node, _, _ in products)
+    return _Columns(value, readers, axis, tuple((node, taken) for node, _, taken in products), can_shift)
+
+
+def _products(program: Program, reader: Node, value: str) -> Sequence[tuple[Node, int, tuple[int, ...]]]:
+    """The products that read a value, some of its columns or what it is joined to; none where others do, too.
+
+    Each with the axis of its sums and the column that each of its inputs is, -1 for those of another value.
+    """
+    shape, pick = program.shapes[value], pick_of(program, reader, value)
+    axis: int | None = None
+    parts: Sequence[tuple[str, tuple[int, ...]]] = [(value, ())]
+    if reader.op == "Concat":
+        axis = int(reader.attributes["axis"]) % len(shape)
+        sizes = [(name == value, program.shapes[name][axis]) for name in reader.inputs]
+        parts = [(reader.outputs[0], tuple(i if own else -1 for own, size in sizes for i in range(size)))]
+    elif pick is not None:
+        axis, parts = -1 if pick.drops_axis else pick.axis, pick.indices
+    products = list[tuple[Node, int, tuple[int, ...]]]()
+    for part, taken in parts:
+        nodes = (reader,) if axis is None else program.consumers(part)
+        if part in program.outputs or not all(multiplies(program, node, part) for node in nodes):
+            return ()
+        for node in nodes:
+            summed = 1 if node.op == "Conv" else len(shape) - 1
+            if axis not in (None, summed):
+                return ()
+            products.append((node, summed, taken or tuple(range(shape[summed]))))
+    return products
 
 
 def _behind_moves(program: Program, value: str) -> str:
@@ -170,15 +191,19 @@ def _balance(
             operand = edit.constant(f"{columns.value}.{op}", array)
             value = edit.elementwise(first, op, [value, operand], f"{columns.value}.{op}.out")
     for node in columns.readers:
-        edit.node(node).replace_input_with(0, value)
+        for place in (i for i, name in enumerate(node.inputs) if name == columns.value):
+            edit.node(node).replace_input_with(place, value)
+    factor, shift = (np.broadcast_to(vector, shape[columns.axis]) for vector in (factor, shift))
     for node, taken in columns.products:
-        vectors = (np.broadcast_to(vector, shape[columns.axis])[list(taken)] for vector in (factor, shift))
-        _take_back(edit, program, node, *vectors)
+        at = np.array(taken)
+        _take_back(edit, program, node, np.where(at < 0, 1, factor[at]), np.where(at < 0, 0, shift[at]))
 
 
 def _take_back(edit: Editor, program: Program, node: Node, factor: np.ndarray, shift: np.ndarray) -> None:
     weight = program.constants[node.inputs[1]]
-    set_weights(edit, node, by_inputs(node, weight, 1 / factor.astype(np.float64)))
+    edit.change_constant(
+        node, 1, lambda array: by_inputs(node, array, 1 / factor.astype(np.float64)).astype(np.float32)
+    )
     if np.any(shift != 0):
         shifted = by_inputs(node, weight, shift.astype(np.float64))
         _add(edit, program, node, outputs_first(node, shifted).sum(1))
@@ -190,8 +215,9 @@ def _add(edit: Editor, program: Program, node: Node, added: np.ndarray) -> None:
     if node.op != "MatMul":
         alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
         added = added * (alpha / beta) if node.op == "Gemm" and node.input(2) else added * alpha
-        before = program.constants[node.inputs[2]].reshape(-1) if node.input(2) else 0.0
-        bias = edit.constant(node.input(2) or f"{node.name}.bias", (before + added).astype(np.float32))
+        before = content_of(input_of(product, 2))  # (another input's offsets may be in it)
+        sums = added if before is None else before.reshape(-1) + added
+        bias = edit.constant(node.input(2) or f"{node.name}.bias", sums.astype(np.float32))
         if node.op == "Gemm" and not node.input(2):  # (a beta without a bias says nothing)
             product.attributes.pop("beta", None)
         product.resize_inputs(3)
@@ -199,13 +225,12 @@ def _add(edit: Editor, program: Program, node: Node, added: np.ndarray) -> None:
         return
     reader, constants = program.sole_consumer(node.outputs[0]), program.constants
     if reader is not None and reader.op == "Add" and any(v in constants for v in reader.inputs):
-        place, name = next((i, v) for i, v in enumerate(reader.inputs) if v in constants)
-        summed = edit.constant(name, (constants[name] + added).astype(np.float32))
-        edit.node(reader).replace_input_with(place, summed)
+        place = next(i for i, v in enumerate(reader.inputs) if v in constants)
+        edit.change_constant(reader, place, lambda array: (array + added).astype(np.float32))
         return
     bias = edit.constant(f"{node.name}.bias", added.astype(np.float32))
-    sums = product.outputs[0]
+    value = product.outputs[0]
     total = edit.elementwise(
-        product, "Add", [sums, bias], f"{sums.name}.sums", called=f"{node.name}.add", behind=True
+        product, "Add", [value, bias], f"{value.name}.sums", called=f"{node.name}.add", behind=True
     )
-    edit.replace(sums, total)
+    edit.replace(value, total)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx
@@ -157,14 +158,17 @@ def min_max(observed: Observed) -> float:
     return observed.largest
 
 
-def least_squares(observed: Observed) -> float:
-    """The bound with the least mean squared error, of steps and of saturation together."""
+def least_squares(observed: Observed, function: Callable[[np.ndarray], np.ndarray] = np.asarray) -> float:
+    """The bound with the least mean squared error, of steps and of saturation together.
+
+    Behind a function, if one is given: as flat at -x as at x.
+    """
     centres = (np.arange(BINS) + 0.5) * (observed.top / BINS)
     used = np.flatnonzero(observed.counts)
     centres, counts = centres[used], observed.counts[used]
     bounds = observed.largest * np.linspace(1, _NARROWEST, _CANDIDATES)
     steps = (bounds / INT8_MAX)[:, None]
-    errors = np.minimum(np.rint(centres / steps), INT8_MAX) * steps - centres
+    errors = function(np.minimum(np.rint(centres / steps), INT8_MAX) * steps) - function(centres)
     return float(bounds[np.argmin((errors**2) @ counts)])
 
 
@@ -173,6 +177,11 @@ METHODS: Mapping[str, Callable[[Observed], float]] = {
     "least squares": least_squares,
 }
 """The ways to find a range, by the name that users read."""
+_SQUASHING: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Tanh": np.tanh,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+"""Functions that become flat: int8 may saturate there."""
 
 
 def ranges(
@@ -181,8 +190,9 @@ def ranges(
     """A range for every value that was observed; one with no finite magnitude keeps its bounds.
 
     Wider for inputs in their own units of which few numbers were seen: the next ones would go beyond.
+    Where a function that becomes flat is all that reads a value, whatever the method, errors behind it count.
     """
-    alike = {id(seen): _range(seen, method) for seen in observed.values()}
+    alike = {id(seen): _range(seen, METHODS[method]) for seen in observed.values()}
     found = {name: alike[id(seen)] for name, seen in observed.items()}
     for step in steps:
         if step.kind == "input" and step.output in found:
@@ -190,11 +200,20 @@ def ranges(
             room = max(1.0, float(np.sqrt(np.log(_FUTURE) / np.log(count))))
             low, high = found[step.output]
             found[step.output] = (low * room, high * room)
+        elif _is_squashed(program, step) and step.source in found:
+            squashed = partial(least_squares, function=_SQUASHING[step.nodes[0].op])
+            found[step.source] = _range(observed[step.source], squashed)
     return _without_sentinels(program, steps, found)
 
 
-def _range(seen: Observed, method: str) -> Range:
-    bound = METHODS[method](seen) if seen.counts.any() and np.isfinite(seen.largest) else np.inf
+def _is_squashed(program: Program, step: Step) -> bool:
+    """Whether a step's function becomes flat, and nothing else reads what it does."""
+    inside = step.source not in program.inputs and program.sole_consumer(step.source) is not None
+    return step.kind == "lookup" and step.nodes[0].op in _SQUASHING and inside
+
+
+def _range(seen: Observed, method: Callable[[Observed], float]) -> Range:
+    bound = method(seen) if seen.counts.any() and np.isfinite(seen.largest) else np.inf
     return max(seen.low, -bound), min(seen.high, bound)
 
 

@@ -118,12 +118,21 @@ LOUD = np.float32([1, 30, 0.1, 1])
         "y = Gemm <alpha = 0.5, beta = 2.0> (x, w, c)",
         "a = MatMul (x, w) b = MatMul (x, v) y = Add (a, b)",
         "p, q = Split <axis = 1> (x, sizes) y = MatMul (p, u)",
+        "j = Concat <axis = 1> (x, x) y = MatMul (j, t)",
+        "j = Concat <axis = 1> (c2, x) y = Gemm <alpha = 0.5, beta = 2.0> (j, t, c)",
     ],
 )
 def test_columns_that_are_made_alike_compute_the_same(body: str, shift: float) -> None:
     weight = np.arange(16, dtype=np.float32).reshape(4, 4) - 5
     net = model(
-        body, w=weight, v=weight[::-1] + 1, u=weight[1:], c=[1.0, -2, 3, 4], sizes=np.array([3, 1], np.int64)
+        body,
+        w=weight,
+        v=weight[::-1] + 1,
+        u=weight[1:],
+        t=np.concatenate([weight, weight[::-1]]),
+        c=[1.0, -2, 3, 4],
+        c2=weight[:2],
+        sizes=np.array([3, 1], np.int64),
     )
     generator = np.random.default_rng(0)
     samples = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from fadiff.converter.quantise.choose import gains
 from fadiff.converter.quantise.ranges import METHODS, Observed
 from fadiff.converter.quantise.seen import NO_FOLD, Wanted, look
 from fadiff.converter.quantise.simulate import Simulation, deciding_values, score
+from fadiff.converter.rewrites import JUDGED
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 ALL = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")
@@ -103,6 +105,34 @@ def test_ranges_against_numpy() -> None:
     assert error(METHODS["least squares"](seen)) < 1.02 * least < 0.9 * error(seen.largest)
     uniform = _observed(np.linspace(-1, 1, 50_001))
     assert all(METHODS[name](uniform) > 0.97 for name in METHODS)
+
+
+@pytest.mark.parametrize(("op", "function"), [("Tanh", np.tanh), ("Sigmoid", lambda x: 1 / (1 + np.exp(-x)))])
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_squashing_function_alone_reads_saturates_where_that_is_flat(
+    op: str, function: Callable[[np.ndarray], np.ndarray], others: bool, tmp_path: Path
+) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node(op, ["h"], ["y"])]
+    nodes += [helper.make_node("Mul", ["h", "h"], ["z"])] if others else []
+    outputs = {"y": None, "z": None} if others else {"y": None}
+    weight = weights(1, 8, 16)
+    model = model_of(nodes, {"x": (1, 8)}, outputs, {"w": weight})
+    samples = [{"x": 2 * weights(seed, 1, 8)} for seed in range(200)]
+    seen = np.concatenate([sample["x"] @ weight for sample in samples])
+    graph = _convert(model, tmp_path, calibration=samples, without=JUDGED).graph
+    (scale,) = (t.scale for t in graph.tensors.values() if t.onnx_name == "h")
+    assert scale is not None
+
+    def error(bound: float) -> float:
+        rounded = np.clip(np.rint(seen * (127 / bound)), -127, 127) * (bound / 127)
+        return float(np.mean((function(rounded) - function(seen)) ** 2))
+
+    bound, largest = 127 * scale, float(np.abs(seen).max())
+    if others:
+        np.testing.assert_allclose(bound, largest, rtol=0.01)
+    else:
+        least = min(error(share * largest) for share in np.linspace(0.05, 1, 300))
+        assert error(bound) < 1.1 * least < 0.8 * error(largest)
 
 
 def _samples(count: int, seed: int) -> list[dict[str, np.ndarray]]:

@@ -492,3 +492,43 @@ def test_columns_that_different_products_read(kind: str, tmp_path: Path) -> None
     conversion = convert(tmp_path / "m.onnx", calibration=_samples(0, 64, 0 * size, size))
     decibels, drift = _quality(model, conversion, _samples(1, 32, 0 * size, size))
     assert decibels > 25 and drift < 1e-5
+
+
+def test_raw_columns_joined_with_features(tmp_path: Path) -> None:
+    """Speed, pressure and yaw beside what a camera's convolution makes, and a second such input."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Relu", ["c"], ["f"]),
+        helper.make_node("GlobalAveragePool", ["f"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["h"]),
+        helper.make_node("Concat", ["s", "h", "t"], ["j"], axis=1),
+        helper.make_node("Gemm", ["j", "w", "b"], ["n"]),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+    ]
+    sizes = {"s": np.float32([10, 900, 0.05]), "t": np.float32([1e-3, 2])}
+    middles = {"s": np.float32([35, 3000, 0]), "t": np.float32([0, 500])}
+    columns = np.concatenate([1 / sizes["s"], np.full(12, 5), 1 / sizes["t"]])
+    constants = {
+        "k": weights(1, 12, 3, 3, 3) / 3,
+        "w": weights(2, 17, 16) * columns.astype(np.float32)[:, None],
+        "b": weights(3, 16),
+        "v": weights(4, 16, 3),
+    }
+    model = model_of(nodes, {"x": (1, 3, 8, 8), "s": (1, 3), "t": (1, 2)}, {"y": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+    generator = np.random.default_rng(0)
+
+    def samples(count: int) -> list[dict[str, np.ndarray]]:
+        return [
+            {"x": generator.standard_normal((1, 3, 8, 8)).astype(np.float32)}
+            | {
+                k: (middles[k] + sizes[k] * generator.standard_normal((1, sizes[k].size))).astype("f")
+                for k in sizes
+            }
+            for _ in range(count)
+        ]
+
+    conversion = convert(tmp_path / "m.onnx", calibration=samples(48))
+    decibels, drift = _quality(model, conversion, samples(32))
+    assert decibels > 24 and drift < 1e-5
