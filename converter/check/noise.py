@@ -13,8 +13,9 @@ from fadiff.converter.ir.program import Node, Program
 
 _BLOCK = 1 << 20
 """Elements that are compared at a time in double precision."""
-SENTINEL = 1e8
-"""Numbers of this size in an output (masked scores) stand for "not here" and are no signal."""
+_SENTINEL, _APART = 1e8, 1e3
+"""Numbers of this size in an output (masked scores) stand for "not here" and are no signal, if all others are
+so many times smaller."""
 _QUIET = 0.1
 """A sample with less of the median sample's energy is measured as if it had so much: near silence, noise of
 the usual size says nothing about the model."""
@@ -38,8 +39,9 @@ class Noise:
 
 def noise_of(expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None = None) -> Noise:
     """Compare [samples, ...] element by element where `seen` [...] is true; what is no number is left out."""
-    energies = np.array([_energies(a, b, seen) for a, b in zip(expected, found, strict=True)]).reshape(-1, 2)
-    signal, noise = energies.T
+    limit = _limit(expected)
+    energies = np.array([_energies(a, b, limit, seen) for a, b in zip(expected, found, strict=True)])
+    signal, noise = energies.reshape(-1, 2).T
     pooled = _decibels(signal.sum(), noise.sum())
     if pooled is None:
         return Noise()
@@ -52,14 +54,24 @@ def noise_of(expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None = 
 
 def sqnr_db(expected: np.ndarray, found: np.ndarray) -> float | None:
     """Signal to noise in decibels over elements that are numbers; None without noise or signal."""
-    return _decibels(*_energies(expected, found))
+    return _decibels(*_energies(expected, found, _limit(expected)))
 
 
-def _energies(expected: np.ndarray, found: np.ndarray, seen: np.ndarray | None = None) -> tuple[float, float]:
+def _limit(expected: np.ndarray) -> float:
+    """Numbers of this size are none."""
+    flat = expected.reshape(-1)
+    blocks = (np.abs(flat[start : start + _BLOCK]) for start in range(0, flat.size, _BLOCK))
+    others = max((float(block[block < _SENTINEL].max(initial=-1)) for block in blocks), default=-1)
+    return _SENTINEL if 0 <= others * _APART <= _SENTINEL else np.inf
+
+
+def _energies(
+    expected: np.ndarray, found: np.ndarray, limit: float, seen: np.ndarray | None = None
+) -> tuple[float, float]:
     """Energies of the signal and of the noise."""
     signal = noise = 0.0
     for wanted, got in _blocks(expected, found, seen):
-        is_number = np.abs(wanted) < SENTINEL  # (false for NaN)
+        is_number = np.abs(wanted) < limit  # (false for NaN)
         with np.errstate(invalid="ignore", over="ignore"):
             noise += float(np.sum((wanted[is_number] - got[is_number]) ** 2))
         signal += float(np.sum(wanted[is_number] ** 2))
@@ -154,7 +166,7 @@ def _is_passed(program: Program, value: str) -> bool:
 
 
 def small_columns(expected: np.ndarray) -> Mapping[str, np.ndarray]:
-    """The columns of an output [samples, ...] that are much smaller than its largest one, as one part.
+    """Columns of an output [samples, ...] much smaller than its largest one, those of like size as one part.
 
     Columns are the last axis of a matrix, the shorter one of the last two behind a batch, channels of images.
     """
@@ -167,17 +179,20 @@ def small_columns(expected: np.ndarray) -> Mapping[str, np.ndarray]:
     if not 1 < shape[axis] <= _MOST_COLUMNS:
         return {}
     others = tuple(i for i in range(expected.ndim) if i != axis + 1)
-    numbers = np.where(np.abs(expected) < SENTINEL, expected, 0.0)
+    numbers = np.where(np.abs(expected) < _limit(expected), expected, 0.0)
     size = np.sqrt(np.mean(np.square(numbers, dtype=np.float64), axis=others))
     small = (size > 0) & (size * _UNLIKE < size.max())
-    if not small.any():
-        return {}
+    grades = np.full(size.shape, -1.0)
+    grades[small] = np.floor(np.log(size.max() / size[small]) / np.log(_UNLIKE))
     along = [1] * len(shape)
     along[axis] = -1
     what = "column" if axis == len(shape) - 1 else "channel"
-    places = np.flatnonzero(small).tolist()
-    label = f"{what}{'s' if len(places) > 1 else ''} {_listed(places)}"
-    return {label: np.broadcast_to(small.reshape(along), shape)}
+    found = {}
+    for grade in np.unique(grades[small]):
+        places = np.flatnonzero(grades == grade).tolist()
+        label = f"{what}{'s' if len(places) > 1 else ''} {_listed(places)}"
+        found[label] = np.broadcast_to((grades == grade).reshape(along), shape)
+    return found
 
 
 def _listed(numbers: list[int]) -> str:

@@ -91,6 +91,35 @@ def test_columns_of_unlike_size(shape: tuple[int, ...], axis: int, label: str):
     assert list(found) == [label] and np.array_equal(found[label], small)
 
 
+def test_small_columns_of_unlike_size_do_not_speak_for_one_another():
+    expected = np.random.default_rng(0).standard_normal((200, 5)) * [1, 0.06, 1e-3, 0.05, 1]
+    found = small_columns(expected)
+    assert {label: np.flatnonzero(places).tolist() for label, places in found.items()} == {
+        "columns 1, 3": [1, 3],
+        "column 2": [2],
+    }
+    measured = np.where(np.arange(5) == 2, 0, expected * 1.01)
+    assert noise_of(expected, measured, found["columns 1, 3"]).sqnr_db == pytest.approx(40, abs=0.01)
+    assert noise_of(expected, measured, found["column 2"]).sqnr_db == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("size", "mark", "decibels"),
+    [
+        (3.0, 0.0, 40),  # no marks
+        (1e10, 0.0, 40),  # watts, unnormalised sums: numbers
+        (3.0, -1e9, 40),  # "not here" beside scores
+        (1e6, -1e9, 0.0),  # a number like others: it counts, and nearly alone
+    ],
+)
+def test_large_numbers_are_marks_only_far_above_all_others(size: float, mark: float, decibels: float):
+    expected = np.random.default_rng(0).standard_normal((8, 50)) * size
+    measured = expected * 1.01
+    if mark:
+        expected[:, :30], measured[:, :30] = mark, 0
+    assert noise_of(expected, measured).sqnr_db == pytest.approx(decibels, abs=0.01)
+
+
 def test_one_sample_does_not_speak_for_the_others():
     """One of ten samples is 1,000 times as loud and exact; the others are noise."""
     expected = np.ones((10, 1, 8), np.float32)
