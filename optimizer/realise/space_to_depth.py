@@ -79,23 +79,27 @@ def in_space_to_depth(graph: Graph, layer: Layer, target: Target) -> Realised | 
             Access(start + row * step * d.C, (line, square, 1)),
         )
         layers.append(HostLayer(f"{pixels.name}.{row}", Copy(loops), (x.name,), (pixels.name,)))
-    dims = replace(d, R=taps, S=1, C=beside * square)
+    unused, last = (
+        n * d.C for n in (of_step[1], beside * step - of_step[1] - d.S)
+    )  # by a window, at its ends
+    dims = replace(d, R=taps, S=1, C=beside * square - unused - last)
     full = np.zeros((taps * step, beside * step, d.C, d.K), np.int8)
     full[of_step[0] : of_step[0] + d.R, of_step[1] : of_step[1] + d.S] = weight.data.reshape(
         d.R, d.S, d.C, d.K
     )
     ordered = full.reshape(taps, step, beside, step, d.C, d.K).transpose(0, 2, 1, 3, 4, 5)
+    used = ordered.reshape(1, taps, 1, beside * square, d.K)[..., unused : unused + dims.C, :]
     changed = Tensor(
         f"{weight.name}.squares",
         (1, taps, 1, dims.C, d.K),
         "int8",
         weight.scale,
-        np.ascontiguousarray(ordered).reshape(1, taps, 1, dims.C, d.K),
+        np.ascontiguousarray(used),
     )
     convolution = replace(
         layer,
         dims=dims,
-        input=View(pixels.name, 0, (0, lines * line, line, square, 1)),
+        input=View(pixels.name, unused, (0, lines * line, line, square, 1)),
         weight=weight_view(changed.name, dims),
         input_size=(lines, d.Q),
         stride=(1, 1),
