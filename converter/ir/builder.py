@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.ir.graph import (
-    AxisScales,
     DType,
     Graph,
     HostLayer,
@@ -20,6 +19,7 @@ from fadiff.converter.ir.graph import (
 )
 from fadiff.converter.ir.host import HostOperator
 from fadiff.converter.ir.loops import Dims
+from fadiff.converter.ir.scale import AxisScales
 from fadiff.converter.names import free_name
 
 INT8_MAX = 127

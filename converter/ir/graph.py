@@ -25,6 +25,7 @@ from fadiff.converter.ir.host import Activation as Activation
 from fadiff.converter.ir.host import Copy, Fill, Gather, HostOperator, Scatter, StridedOperator
 from fadiff.converter.ir.loops import Dims
 from fadiff.converter.ir.recurrence import Operation, Repeat, State, find_repeats
+from fadiff.converter.ir.scale import AxisScales
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -34,36 +35,6 @@ DType = Literal["int8", "uint8", "int32", "float32"]
 ElementType = Literal["int8", "float32"]
 """Element type of the array: weights, activations and booleans are stored as this type."""
 TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """So many consecutive indices of an axis, where value = scale * integer + offset."""
-
-    count: int
-    scale: float
-    offset: float = 0.0
-
-
-@dataclass(frozen=True)
-class AxisScales:
-    """Scales of an input or output, part by part along an axis of its storage.
-
-    The layers inside know nothing of it.
-    """
-
-    axis: int
-    parts: tuple[Part, ...]
-
-    def broadcast(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scales and offsets in float32, shaped so that they go with a stored tensor of this rank."""
-        counts = [part.count for part in self.parts]
-        shape = [-1 if axis == self.axis else 1 for axis in range(rank)]
-        scales, offsets = (
-            np.repeat(np.asarray(values, np.float32), counts).reshape(shape)
-            for values in ([part.scale for part in self.parts], [part.offset for part in self.parts])
-        )
-        return scales, offsets
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scale: what the integers of a value mean, one object from a file or calibration to the Graph."""
+"""What the integers of a value mean: one object from a file or calibration to the Graph."""
 
 from __future__ import annotations
 
@@ -14,6 +14,36 @@ class Scale:
 
     step: float
     zero: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """So many consecutive indices of an axis, where value = scale * integer + offset."""
+
+    count: int
+    scale: float
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class AxisScales:
+    """Scales of an input or output, part by part along an axis of its storage.
+
+    The layers inside know nothing of it.
+    """
+
+    axis: int
+    parts: tuple[Part, ...]
+
+    def broadcast(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scales and offsets in float32, shaped so that they go with a stored tensor of this rank."""
+        counts = [part.count for part in self.parts]
+        shape = [-1 if axis == self.axis else 1 for axis in range(rank)]
+        scales, offsets = (
+            np.repeat(np.asarray(values, np.float32), counts).reshape(shape)
+            for values in ([part.scale for part in self.parts], [part.offset for part in self.parts])
+        )
+        return scales, offsets
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from fadiff.converter.errors import Unsupported
-from fadiff.converter.ir.graph import AxisScales, ElementType, Graph, Part
+from fadiff.converter.ir.graph import ElementType, Graph
 from fadiff.converter.ir.kinds import ELEMENTWISE, STRIDED, Kind
 from fadiff.converter.ir.operators import is_a, written_positions
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.float_layers import FloatLayers

@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 
 from fadiff.converter.ir import host
-from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.ir.host import Lookup
 from fadiff.converter.ir.operators import is_square, linear_factor
 from fadiff.converter.ir.program import FLOATS, Node, Program
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.converter.ir.strided import common_loops, dense
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.elementwise import function_of
@@ -293,46 +293,13 @@ def _cast(w: _Writer, node: Node, x: Operand) -> Operand:
 
 _VARIADIC = frozenset(("Sum", "Max", "Min"))
 
+_SAME_NAME = (
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Div Equal Erf Exp Floor Greater "
+    "GreaterOrEqual Less LessOrEqual Log Max Min Mul Neg Round Sin Sinh Sqrt Sub Sum Tan Tanh "
+    "Where"
+)
 _PRIMITIVES: Mapping[str, str] = {
-    **{
-        op: function_of(op)
-        for op in [
-            "Abs",
-            "Acos",
-            "Acosh",
-            "Add",
-            "Asin",
-            "Asinh",
-            "Atan",
-            "Atanh",
-            "Ceil",
-            "Cos",
-            "Cosh",
-            "Div",
-            "Equal",
-            "Erf",
-            "Exp",
-            "Floor",
-            "Greater",
-            "GreaterOrEqual",
-            "Less",
-            "LessOrEqual",
-            "Log",
-            "Max",
-            "Min",
-            "Mul",
-            "Neg",
-            "Round",
-            "Sin",
-            "Sinh",
-            "Sqrt",
-            "Sub",
-            "Sum",
-            "Tan",
-            "Tanh",
-            "Where",
-        ]
-    },
+    **{op: function_of(op) for op in _SAME_NAME.split()},
     "And": "min",
     "Or": "max",
 }

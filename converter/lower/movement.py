@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.ir.host import Fill, Gather, Rows, Scatter
 from fadiff.converter.ir.kinds import Kind, named
 from fadiff.converter.ir.operators import padding, written_positions
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.converter.ir.strided import Strided, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator

@@ -15,17 +15,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from fadiff.converter.errors import BadInput
 from fadiff.converter.ir.graph import (
-    AxisScales,
     Graph,
     HostLayer,
     Layer,
-    Part,
     Tensor,
     TensorCoreLayer,
     View,
 )
 from fadiff.converter.ir.loops import DIMS, Dim, Dims
 from fadiff.converter.ir.recurrence import State
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.costmodel.group.issue import issued_by_core
 from fadiff.costmodel.latency.clock import error_against_rtl
 from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order

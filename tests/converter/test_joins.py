@@ -13,7 +13,8 @@ import fadiff
 from fadiff.converter import convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
-from fadiff.converter.ir.graph import AxisScales, Part, Tensor
+from fadiff.converter.ir.graph import Tensor
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.converter.quantise.scales import parts_along
 from tests.converter.oracle import ints, model_of, session, sqnr_db, weights
 

@@ -51,7 +51,7 @@ def integer_reference(
 
     Large constants go to `file`, if there is one; the model then belongs beside it.
     """
-    emit = Emit(dict(graph.tensors), graph.element_type, file)
+    emit = Emit(graph, file)
     for name in graph.inputs:
         emit.current[name] = emit.reshape(name, [graph.tensors[name].size])
     computed = list(dict.fromkeys(name for layer in graph.layers for name in layer.outputs))

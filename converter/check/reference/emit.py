@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from fadiff.converter.ir.graph import ElementType, HostLayer, Tensor
+from fadiff.converter.ir.graph import Graph, HostLayer
 from fadiff.converter.ir.host import StridedOperator
 from fadiff.converter.ir.stored import WeightFile, initializer
 
@@ -21,16 +21,11 @@ OPSET = 20
 class Emit:
     """Nodes and constants of the reference model; every method returns the name of a value."""
 
-    def __init__(
-        self,
-        tensors: dict[str, Tensor],
-        element_type: ElementType = "int8",
-        file: WeightFile | None = None,
-    ) -> None:
-        self.tensors = tensors
+    def __init__(self, graph: Graph, file: WeightFile | None = None) -> None:
+        self.graph = graph
+        self.tensors = graph.tensors
         self._file = file
-        self.element_type: ElementType = element_type
-        self.is_float = element_type == "float32"
+        self.is_float = graph.element_type == "float32"
         self.lowest = np.finfo(np.float32).min if self.is_float else np.int8(-128)
         """The smallest element."""
         self.nodes: list[onnx.NodeProto] = []
@@ -79,11 +74,6 @@ class Emit:
     def output(self, name: str, value: str, shape: Sequence[int]) -> None:
         """`value` as an output of the model."""
         self.nodes.append(helper.make_node("Reshape", [value, self.ints(shape)], [name], name=f"out {name}"))
-
-    def is_kept_float(self, layer: HostLayer) -> bool:
-        """`Graph.is_kept_float`."""
-        types = {self.tensors[name].dtype for name in (*layer.inputs[:1], layer.outputs[0])}
-        return types == {"float32"} and not self.is_float
 
     def lowest_of(self, tensor: str) -> np.generic:
         """The smallest element that a tensor can have."""

@@ -108,7 +108,7 @@ def formula(emit: Emit, layer: HostLayer, operator: host.Formula) -> None:
 def fill(emit: Emit, layer: HostLayer, operator: host.Fill) -> None:
     """Every element the same."""
     shape = emit.tensors[layer.outputs[0]].shape
-    emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, operator.value, emit.element_type)))
+    emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, operator.value, emit.graph.element_type)))
 
 
 def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift) -> None:
@@ -116,7 +116,7 @@ def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift) -> None
     x = emit.cast(operand(emit, layer, 0), "float32")
     y = emit.op("Add", emit.op("Mul", x, operand(emit, layer, 1)), operand(emit, layer, 2))
     y = _rectified(emit, operator, y)
-    store(emit, layer, y if emit.is_kept_float(layer) else emit.element(y))
+    store(emit, layer, y if emit.graph.is_kept_float(layer) else emit.element(y))
 
 
 def _rectified(emit: Emit, operator: host.ScaleShift | host.Binary | host.TableProduct, value: str) -> str:
@@ -139,7 +139,7 @@ def _truth(emit: Emit, value: str) -> str:
 
 def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
     """The functions of two values of docs/host-ops.md."""
-    if emit.is_kept_float(layer):
+    if emit.graph.is_kept_float(layer):
         floats.binary(emit, layer, operator)
         return
     function = operator.function
@@ -163,10 +163,10 @@ def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
         result = sloped(emit, a, emit.element(emit.scaled(a, a_scale)), negative)
     elif function in COMPARISONS:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.cast(emit.op(COMPARISONS[function], *pair), emit.element_type)
+        result = emit.cast(emit.op(COMPARISONS[function], *pair), emit.graph.element_type)
     else:
         result = emit.cast(
-            emit.op(function.capitalize(), _truth(emit, a), _truth(emit, b)), emit.element_type
+            emit.op(function.capitalize(), _truth(emit, a), _truth(emit, b)), emit.graph.element_type
         )
     store(emit, layer, result)
 
