@@ -20,7 +20,6 @@ from benchmarks.command import check_known, command, listed
 from fadiff.contenders import Outputs, float_outputs, our_outputs, runtime_outputs
 from fadiff.converter import Conversion, convert
 from fadiff.converter.check.noise import noise_of, parts_of
-from fadiff.converter.ir.program import program_of
 
 DRAWS = 3
 BEHIND_DB = 0.5
@@ -97,7 +96,7 @@ def _silent(_: str) -> None:
 
 
 def _figures(conversion: Conversion, floats: Outputs, found: Outputs) -> tuple[float, float, float]:
-    program = program_of(conversion.float_model, conversion.float_weights)
+    program = conversion.program
     decibels = []
     for output, expected in floats.items():
         places = parts_of(program, output)

@@ -45,7 +45,7 @@ def cut_points(
     names = {value for node in named_model(path).graph.node for value in node.output if value}
     progress(f"reading {path.name}")
     model, weights, _ = load_model(path, dims, cut)
-    program = simplify(str(path), model, weights, lambda *_: (), {}).program
+    program = simplify(str(path), model, weights, lambda _: (), {}).program
     work = [macs_of(program, node) for node in program.nodes]
     found, done, total = [], 0, sum(work)
     for node, macs, open_values in zip(program.nodes, work, _open_values(program), strict=True):

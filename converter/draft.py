@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-import onnx
-
 from fadiff.converter.errors import UnsupportedError
 from fadiff.converter.ir.graph import ElementType
-from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import unsupported
 from fadiff.converter.plan.floats import keep_float, widened
 from fadiff.converter.plan.inputs import moves_behind
@@ -64,7 +61,6 @@ class Drafter:
 
     file: str
     simplified: Simplified
-    weights: StoredWeights
     given: Prescribed
     samples: Samples
     draw: Callable[[], Samples]
@@ -82,7 +78,7 @@ class Drafter:
             ModelError: the samples do not fit the model.
             UnsupportedError: steps that cannot be lowered.
         """
-        best = self._draft(self.simplified.model, self.simplified.program)
+        best = self._draft(self.simplified.program)
         if self.element != "int8":
             return best
         if EQUALISE_CHANNELS not in self.without:
@@ -95,49 +91,43 @@ class Drafter:
     @property
     def _has_blocks(self) -> bool:
         """Whether weights may have scales by blocks of channels: of a float model with samples, in memory."""
-        of_floats = self.element == "int8" and not (self.given.steps or self.weights)
+        of_floats = self.element == "int8" and not (self.given.steps or self.simplified.program.weights)
         return of_floats and bool(self.samples) and CHANNEL_SCALES not in self.without
 
     def _enlarged(self, plain: Calibration) -> Draft | None:
         """A draft whose parts of one product are of one size, which makes none coarser."""
-        samples = () if self.weights or self.given.steps else plain.samples or self.draw()
+        samples = () if plain.program.weights or self.given.steps else plain.samples or self.draw()
         if not samples:
             return None
-        model, names = enlarge_parts(self.file, plain.model, plain.program, samples)
+        model, names = enlarge_parts(self.file, plain.program, samples)
         note = f"{EQUALISE_CHANNELS}: scales of their own for parts of one product ({', '.join(names)})"
-        return self._draft(model, self._read_again(model), note=note) if names else None
+        return self._draft(plain.program.changed(model), note=note) if names else None
 
     def _balanced(self, plain: Calibration) -> Draft | None:
         """A draft whose inputs have columns that are alike, if they can be made so."""
-        if self.weights or self.given.steps:
+        if plain.program.weights or self.given.steps:
             return None
-        start = self.simplified  # (not `plain`: what is joined to inputs is enlarged when these are alike)
-        model, names = balance_inputs(self.file, start.model, start.program, plain.samples)
+        start = self.simplified.program  # (not `plain`: joined to inputs is enlarged when these are alike)
+        model, names = balance_inputs(self.file, start, plain.samples)
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-        model, _ = moves_behind(model, program_of(model), self.weights)
-        draft = self._draft(model, self._read_again(model), note=note)
+        draft = self._draft(moves_behind(start.changed(model)), note=note)
         enlarged = self._enlarged(draft.calibration) or draft
         return replace(enlarged, notes=draft.notes)
 
     def _equalised(self, plain: Calibration) -> Draft | None:
         """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
-        seen = () if self.weights or FOLD_EPILOGUES in self.without else plain.samples
-        pairs = () if self.given.steps else find_pairs(self.file, plain.model, plain.program, seen)
+        seen = () if plain.program.weights or FOLD_EPILOGUES in self.without else plain.samples
+        pairs = () if self.given.steps else find_pairs(self.file, plain.program, seen)
         if not pairs:
             return None
-        model, note, caps = equalise(plain.model, plain.program, pairs)
-        return self._draft(model, self._read_again(model), caps, note)
+        model, note, caps = equalise(plain.program, pairs)
+        return self._draft(plain.program.changed(model), caps, note)
 
-    def _read_again(self, model: onnx.ModelProto) -> Program:
-        return program_of(model, self.weights, self.simplified.program)
-
-    def _draft(
-        self, model: onnx.ModelProto, program: Program, caps: Collection[str] = (), note: str = ""
-    ) -> Draft:
-        if self._has_blocks and not caps and (sorted_model := sort_channels(model, program)) is not None:
-            model, program = sorted_model, self._read_again(sorted_model)
+    def _draft(self, program: Program, caps: Collection[str] = (), note: str = "") -> Draft:
+        if self._has_blocks and not caps and (sorted_model := sort_channels(program)) is not None:
+            program = program.changed(sorted_model)
         steps = self._plan(program, caps=caps)
         problems = unsupported(program, steps, self.element)
         if problems:
@@ -148,8 +138,6 @@ class Drafter:
             known = inherited(program, steps, self.given.steps)
         calibration = Calibration(
             self.file,
-            model,
-            self.weights,
             program,
             steps,
             unknown_scales(program, steps, known),

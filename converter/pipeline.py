@@ -19,7 +19,7 @@ from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
-from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.scale import NOTHING
 from fadiff.converter.ir.stored import StoredWeights, WeightFile, with_weights
@@ -54,15 +54,13 @@ _WHOLE = Cut()
 class Conversion:
     """A converted model.
 
-    `float_model` is the normalised float model, `quantized_model` the QDQ model whose integers the
+    `program` has the normalised float model, `quantized_model` is the QDQ model whose integers the
     graph holds (the float model itself for a float32 array): both run in ONNX Runtime under the input
     and output names of the file.
     """
 
     graph: Graph
-    float_model: onnx.ModelProto = field(repr=False)
-    float_weights: StoredWeights = field(repr=False)
-    """Inputs of `float_model` that are weights, left on disk: a large model's."""
+    program: Program = field(repr=False)
     quantized_file: onnx.ModelProto | None = field(default=None, repr=False)
     """A model that came quantised, as it is in the file but for its shapes."""
     notes: tuple[str, ...] = ()
@@ -81,11 +79,20 @@ class Conversion:
     """Ranges of inputs, by the file's own quantisation of them, or by its first operators."""
     consecutive: bool = True
     """The samples of a model with states are steps one after the other, from zero."""
-    _program: Program | None = field(default=None, repr=False, compare=False)
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
     _choice: Choice = field(default=Choice({}), repr=False, compare=False)
     _search: MixedSearch | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def float_model(self) -> onnx.ModelProto:
+        """The normalised float model."""
+        return self.program.model
+
+    @property
+    def float_weights(self) -> StoredWeights:
+        """Inputs of `float_model` that are weights, left on disk: a large model's."""
+        return self.program.weights
 
     @cached_property
     def reach(self) -> Mixed | None:
@@ -106,8 +113,7 @@ class Conversion:
         """The same with its large constants in `file`, if there is one."""
         if self.graph.element_type == "float32":
             return Written(with_weights(self.float_model, self.float_weights, file), {}, {})
-        assert self._program is not None
-        return written(self.float_model, self._program, self._steps, self._quantisation, file)
+        return written(self.program, self._steps, self._quantisation, file)
 
 
 def _silent(_: str) -> None:
@@ -238,16 +244,16 @@ def convert(
     spans = {**suggested_spans(program), **simplified.spans}
     simplified = replace(simplified, program=program, spans=spans)
     if element == "int8":
-        simplified = _with_types(simplified, weights, program, types, samples)
+        simplified = _with_types(simplified, program, types, samples)
     given = NOTHING if quantize == "int8" else simplified.given
 
     @functools.cache
     def draw() -> Samples:
-        return data.draw(simplified.program, simplified.model, weights, seed, spans) if calibrate else ()
+        return data.draw(simplified.program, seed, spans) if calibrate else ()
 
-    best = Drafter(
-        str(path), simplified, weights, given, samples, draw, element, without, keep_float, wide
-    ).best(progress)
+    best = Drafter(str(path), simplified, given, samples, draw, element, without, keep_float, wide).best(
+        progress
+    )
     draft = best.calibration
     notes.extend(best.notes)
     program, steps = draft.program, draft.steps
@@ -273,7 +279,7 @@ def convert(
             warnings.extend(without_tables(simplified.program))
             draft = replace(draft, samples=draw(), without={*without, *JUDGED})  # (these can judge nothing)
         else:
-            doubted = tuple(doubts(str(path), simplified.model, weights, simplified.program, samples, spans))
+            doubted = tuple(doubts(str(path), simplified.program, samples, spans))
             warnings.extend(doubted)
         progress(f"calibrating on {len(draft.samples)} samples")
         found = like._choice if like and keep_float_until is None else None
@@ -303,8 +309,7 @@ def convert(
     graph, done = rewrite(graph, without)
     return Conversion(
         graph,
-        draft.model,
-        weights,
+        program,
         original if original.ByteSize() else None,
         tuple(notes),
         tuple(warnings),
@@ -320,7 +325,6 @@ def convert(
         mixed,
         spans,
         not data.recorded,
-        _program=program,
         _steps=steps,
         _quantisation=quantisation,
         _choice=choice,
@@ -330,15 +334,14 @@ def convert(
 
 def _with_types(
     simplified: Simplified,
-    weights: StoredWeights,
     program: Program,
     types: Mapping[str, InputType],
     samples: Samples,
 ) -> Simplified:
     """Told what comes as bytes and what as floats."""
     scales, zeros = dict(simplified.given.steps), dict(simplified.given.zeros)
-    model, found = take_bytes(simplified.model, program, types, samples, simplified.spans)
-    read = program_of(model, weights, program) if found else program
+    model, found = take_bytes(program, types, samples, simplified.spans)
+    read = program.changed(model) if found else program
     for name in found:  # (what a file says of the input holds for the numbers behind the bytes)
         number = read.consumers(name)[0].outputs[0]
         scales.update({number: scales.pop(name)} if name in scales else {})
@@ -347,7 +350,7 @@ def _with_types(
     floats = {name for name in program.inputs if types.get(name) == "float32"} - states
     told = replace(read, float_inputs=frozenset(floats), byte_inputs=found)
     given = replace(simplified.given, steps=scales, zeros=zeros)
-    return replace(simplified, model=model, program=told, given=given)
+    return replace(simplified, program=told, given=given)
 
 
 def _sha256(path: Path) -> str:

@@ -21,7 +21,6 @@ from fadiff.vectors import (
     Arrays,
     TestVectors,
     argument_shapes,
-    input_shapes,
     nth,
     onnx_states,
     run_vectors,
@@ -143,7 +142,7 @@ def _shared_out(
 
 def _rows(entry: Conversion, wide: Conversion) -> int:
     """Rows of a cache of which an entry has fewer than another."""
-    shapes, wider = input_shapes(entry), input_shapes(wide)
+    shapes, wider = entry.program.interface, wide.program.interface
     sizes = (zip(shapes[s.input][0], wider[s.input][0], strict=True) for s in onnx_states(entry.graph))
     return min((mine for pairs in sizes for mine, theirs in pairs if mine < theirs), default=0)
 
@@ -190,10 +189,10 @@ def _through(
 
     states = {name: onnx_states(entry.graph) for name, entry in entries.items()}
     run = {
-        name: runner(entry.float_model, entry.float_weights, [state.output for state in states[name]])
+        name: runner(entry.program, [state.output for state in states[name]])
         for name, entry in entries.items()
     }
-    shapes = {name: input_shapes(entry) for name, entry in entries.items()}
+    shapes = {name: entry.program.interface for name, entry in entries.items()}
     zeros = {s.input: np.zeros(*shapes[name][s.input]) for name in entries for s in states[name]}
     found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in entries}
     for i in range(count):

@@ -99,7 +99,6 @@ def judged_outputs(
 ) -> tuple[OutputAccuracyRecord, ...]:
     """The outputs that a reference computes against those of the float model."""
     from fadiff.converter.check.noise import Parts, parts_of
-    from fadiff.converter.ir.program import program_of
 
     conversion = vectors.conversion
     graph = conversion.graph
@@ -107,7 +106,7 @@ def judged_outputs(
     outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
     stored, length = expected.stored(vectors), expected.length(vectors)
     found = run_vectors(reference, stored, outputs, graph.states, length=length)
-    program = program_of(conversion.float_model, conversion.float_weights)
+    program = conversion.program
     records = []
     for output in outputs:
         name = onnx_name(graph, output)

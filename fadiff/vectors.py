@@ -202,7 +202,7 @@ def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> 
 
     count = len(next(iter(inputs.values())))
     samples = [nth(inputs, i) for i in range(count)]
-    found = run_model(conversion.float_model, conversion.float_weights, samples, frozenset(names))
+    found = run_model(conversion.program, samples, frozenset(names))
     return {name: np.stack(arrays) for name, arrays in found}
 
 
@@ -243,36 +243,21 @@ def onnx_states(graph: Graph) -> tuple[State, ...]:
     )
 
 
-def input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of every input of the float model."""
-    model = conversion.float_model
-    constants = {tensor.name for tensor in model.graph.initializer} | set(conversion.float_weights)
-    return {
-        value.name: (
-            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
-            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
-        )
-        for value in model.graph.input
-        if value.name not in constants
-    }
-
-
 def argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Those of the inputs that a run is given: all but states."""
     kept = {state.input for state in onnx_states(conversion.graph)}
-    return {name: entry for name, entry in input_shapes(conversion).items() if name not in kept}
+    return {name: entry for name, entry in conversion.program.interface.items() if name not in kept}
 
 
 def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray]:
     """The inputs with the states that the float model reaches."""
     from fadiff.converter.read.states import in_sequence
 
-    shapes = {name: entry for name, entry in input_shapes(conversion).items() if name not in inputs}
+    shapes = {name: entry for name, entry in conversion.program.interface.items() if name not in inputs}
     count = len(next(iter(inputs.values())))
     steps = [nth(inputs, i) for i in range(count)]
-    model, weights = conversion.float_model, conversion.float_weights
-    found = in_sequence(model, weights, shapes, steps, onnx_states(conversion.graph))
-    return {name: np.stack([step[name] for step in found]) for name in input_shapes(conversion)}
+    found = in_sequence(conversion.program, shapes, steps, onnx_states(conversion.graph))
+    return {name: np.stack([step[name] for step in found]) for name in conversion.program.interface}
 
 
 def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:

@@ -19,14 +19,28 @@ from fadiff.converter.decompose import (
     windows,
 )
 from fadiff.converter.decompose.nodes import Decomposition, Nodes
-from fadiff.converter.decompose.softmax import blank, blank_out, find_blanks, find_guards, find_masks, guard
+from fadiff.converter.decompose.softmax import (
+    Mask,
+    blank,
+    blank_out,
+    find_blanks,
+    find_guards,
+    find_masks,
+    guard,
+)
 from fadiff.converter.ir.edit import Editor
+from fadiff.converter.ir.kinds import Kind
+from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.inputs import Samples
 
 _PAGES = (integers, norms, picking, products, recurrent, softmax, windows)
 DECOMPOSITIONS: tuple[Decomposition, ...] = tuple(record for page in _PAGES for record in page.DECOMPOSITIONS)
 """Of several for one operator the first that applies counts."""
+
+
+WRITTEN = frozenset(record.op for record in DECOMPOSITIONS)
+"""Operators that may be written as others."""
 
 
 def find(program: Program, node: Node) -> Decomposition | None:
@@ -51,19 +65,18 @@ def _entries(node: Node) -> tuple[Decomposition, ...]:
     return tuple(entry for entry in DECOMPOSITIONS if entry.op == node.op and node.domain == "")
 
 
-def decompose(
-    model: onnx.ModelProto, program: Program, samples: Samples
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised model rewritten, and the names of the operators that were written as others.
+def decompose(program: Program, samples: Samples) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model rewritten, and the names of the operators that were written as others.
 
-    `program` is what was read from the model, `samples` are calibration
-    inputs, if there are any.  Nodes that break a constraint stay as they are.
+    `samples` are calibration inputs, if there are any.  Nodes that break a constraint stay as they are.
     """
-    masks = find_masks(program, samples)
-    guards = find_guards(program, masks)
-    blanks = find_blanks(program, samples, masks)
+    masks, guards, blanks = dict[str, Mask](), dict[str, Mask](), dict[str, Mask]()
+    if any(is_a(node, Kind.MAXIMUM) for node in program.nodes):
+        masks = find_masks(program, samples)
+        guards = find_guards(program, masks)
+        blanks = find_blanks(program, samples, masks)
     special = masks.keys() | guards.keys() | blanks.keys()
-    edit, done = Editor(model), set[str]()
+    edit, done = Editor(program.model), set[str]()
     for node in program.nodes:
         entry = find(program, node)
         if entry is None and node.name not in special:

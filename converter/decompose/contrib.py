@@ -74,18 +74,20 @@ class Expansion:
     """By the name of the node."""
 
 
+def is_contrib(node: NodeProto) -> bool:
+    """Whether a node is of another domain than ONNX's, or was once."""
+    return bool(_domain(node)) or ("", node.op_type) in _BY_NAME
+
+
 def expand_contrib(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Expansion]:
     """The model with contrib operators of the main graph replaced."""
     graph = model.graph
-    if not any((_domain(node), node.op_type) in _BY_NAME or _domain(node) for node in graph.node):
-        return model, Expansion()
     calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
     shapes = _shapes(model, [*calls, *(node for node in graph.node if node.op_type == "Shape")])
     fold_sizes(model, shapes)  # total_sequence_length is what its mask has of them
     names: set[str] = set()
     for node in graph.node:
-        ours = _domain(node) or ("", node.op_type) in _BY_NAME
-        if ours and (not node.name or node.name in names):
+        if is_contrib(node) and (not node.name or node.name in names):
             node.name = f"{node.op_type}.{node.output[0]}"
         names.add(node.name)
     constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}

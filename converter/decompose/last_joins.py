@@ -18,9 +18,9 @@ from fadiff.converter.ir.program import Program
 from fadiff.converter.plan.joins import parts_along
 
 
-def joins_last(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised model, itself if there are none, and the outputs whose joins come last now."""
-    edit, done = Editor(model), dict[str, None]()
+def joins_last(program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model, itself if there are none, and the outputs whose joins come last now."""
+    edit, done = Editor(program.model), dict[str, None]()
     for node in program.nodes:
         end = _end(program, node.outputs[0]) if is_a(node, Kind.JOIN) else ""
         if end and program.is_float(end):

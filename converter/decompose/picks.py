@@ -32,9 +32,9 @@ class Pick:
     drops_axis: bool = False
 
 
-def drop_unused(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised model without what nobody reads; how many columns of products, and joined parts, went."""
-    edit, done, changed = Editor(model), 0, set[str]()
+def drop_unused(program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model without what nobody reads; how many columns of products, and joined parts, went."""
+    edit, done, changed = Editor(program.model), 0, set[str]()
     for node in program.nodes:
         found = picks_of(program, node)
         if not found or changed.intersection((*node.inputs, *node.outputs)):  # (the next time)
@@ -244,11 +244,9 @@ class _Parted:
     """By the part that they begin at."""
 
 
-def functions_before_parts(
-    model: onnx.ModelProto, program: Program
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised model, itself if there are none, and the inputs that have some."""
-    edit, done = Editor(model), list[str]()
+def functions_before_parts(program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model, itself if there are none, and the inputs that have some."""
+    edit, done = Editor(program.model), list[str]()
     for name in program.inputs:
         parted = _parted(program, name)
         if parted is not None:

@@ -48,7 +48,7 @@ class Mask:
     """Nodes that move the sum of scores and mask before the softmax reads it."""
 
 
-def find_masks(program: Program, samples: Samples) -> Mapping[str, Mask]:
+def find_masks(program: Program, samples: Samples) -> dict[str, Mask]:
     """Masks by the name of the softmax that they are for."""
     found = {}
     for node in program.nodes:
@@ -90,7 +90,7 @@ def _moves(program: Program, value: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def find_blanks(program: Program, samples: Samples, masks: Mapping[str, Mask]) -> Mapping[str, Mask]:
+def find_blanks(program: Program, samples: Samples, masks: Mapping[str, Mask]) -> dict[str, Mask]:
     """Other masks that are added to what only maxima are taken of, by the name of the Add."""
     found = {}
     for node in program.nodes:
@@ -119,7 +119,7 @@ def blank_out(nodes: Nodes, node: Node, mask: Mask) -> None:
     nodes.give(nodes.op("Where", condition, nodes.number(mask.fill), mask.scores), node.outputs[0])
 
 
-def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, Mask]:
+def find_guards(program: Program, masks: Mapping[str, Mask]) -> dict[str, Mask]:
     """Where nodes that make rows zero whose positions are all blank, with the mask.
 
     So Attention defines it: where the largest number of a row is minus infinity, probabilities are 0.

@@ -37,15 +37,13 @@ class _Source:
     nodes: tuple[Node, ...]
 
 
-def tabulate(
-    model: onnx.ModelProto, program: Program, samples: Samples
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised model rewritten, and lines that say which input got tables, of how many rows.
+def tabulate(program: Program, samples: Samples) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model rewritten, and lines that say which input got tables, of how many rows.
 
     The table has as many rows as the next power of two above the largest number in the samples, one of bytes
     256.
     """
-    edit, done = Editor(model), []
+    edit, done = Editor(program.model), []
     for source in _sources(program, samples):
         ends = _ends(program, source)
         tables = {end: table for end in ends if (table := _table(program, source, end)) is not None}

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from fadiff.converter.ir.recurrence import Operation, State, shared_roles
-from fadiff.converter.ir.stored import Constants, StoredWeights
+from fadiff.converter.ir.stored import NOTHING_STORED, Constants, StoredWeights
 
 FLOATS = (
     onnx.TensorProto.FLOAT,
@@ -65,8 +65,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Nodes in topological order, with constants, shapes and element types by value name."""
+    """A normalised model, and what is read from it: nodes in topological order, constants, shapes and element
+    types by value name."""
 
+    model: onnx.ModelProto = field(repr=False, compare=False)
+    weights: StoredWeights = field(repr=False, compare=False)
+    """Inputs of the model's graph that are constants, stored on disk."""
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
     shapes: Mapping[str, tuple[int, ...]]
@@ -83,9 +87,21 @@ class Program:
     """Inputs that come as uint8, with scale and zero point; one node alone reads each."""
 
     @property
+    def interface(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and type of every input."""
+        return {name: (self.shapes[name], self.numpy_type(name)) for name in self.inputs}
+
+    def changed(self, model: onnx.ModelProto) -> Program:
+        """Of a model that has the ends of this one; what is known of inputs and states still holds."""
+        kept = {
+            name: getattr(self, name) for name in ("states", "common_scales", "float_inputs", "byte_inputs")
+        }
+        return replace(program_of(model, self.weights), **kept)
+
+    @property
     def stored(self) -> frozenset[str]:
         """Names of the constants that are on disk."""
-        return frozenset(self.constants.stored if isinstance(self.constants, Constants) else ())
+        return frozenset(self.weights)
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
@@ -172,15 +188,8 @@ def static_shapes(
     return found
 
 
-def program_of(
-    model: onnx.ModelProto, weights: StoredWeights | None = None, like: Program | None = None
-) -> Program:
-    """Read a normalised model (subgraphs already folded away or left as attributes).
-
-    `weights` are inputs of the graph that are constants, stored on disk; `like` is the program before a
-    change that left its ends: what is known of inputs and states still holds.
-    """
-    weights = weights or StoredWeights()
+def program_of(model: onnx.ModelProto, weights: StoredWeights = NOTHING_STORED) -> Program:
+    """Read a normalised model (subgraphs already folded away or left as attributes)."""
     graph = model.graph
     opsets = {o.domain or "": o.version for o in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
@@ -206,22 +215,15 @@ def program_of(
                 proto=node,
             )
         )
-    program = Program(
+    return Program(
+        model=model,
+        weights=weights,
         nodes=tuple(nodes),
         constants=Constants(constants, weights) if weights else constants,
         shapes=static_shapes(graph, values),
         types=types,
         inputs=tuple(v.name for v in graph.input if v.name not in constants and v.name not in weights),
         outputs=tuple(v.name for v in graph.output),
-    )
-    if like is None:
-        return program
-    return replace(
-        program,
-        states=like.states,
-        common_scales=like.common_scales,
-        float_inputs=like.float_inputs,
-        byte_inputs=like.byte_inputs,
     )
 
 

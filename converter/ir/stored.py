@@ -205,6 +205,9 @@ class StoredWeights(Mapping[str, np.ndarray]):
         return len(self.places)
 
 
+NOTHING_STORED = StoredWeights()
+
+
 @dataclass(frozen=True)
 class Constants(Mapping[str, np.ndarray]):
     """Constants in memory and stored ones as one mapping."""
@@ -234,7 +237,7 @@ def store_weights(path: Path, model: onnx.ModelProto) -> StoredWeights:
     """
     graph = model.graph
     if sum(_as_floats(tensor) for tensor in graph.initializer) < LARGE_MODEL:
-        return StoredWeights()
+        return NOTHING_STORED
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in node.input:

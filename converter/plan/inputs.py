@@ -23,8 +23,7 @@ import onnx
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import ARITHMETIC, MOVE, WEIGHTED, Kind
 from fadiff.converter.ir.operators import is_a, norm_affine
-from fadiff.converter.ir.program import Node, Program, program_of
-from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.read.inputs import Spans
 from fadiff.converter.read.interface import USUAL_SPANS
 
@@ -169,16 +168,13 @@ def vector_of(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | N
     return (array.reshape(-1), axes[0]) if axes else (array.reshape(()), None)
 
 
-def moves_behind(
-    model: onnx.ModelProto, program: Program, weights: StoredWeights
-) -> tuple[onnx.ModelProto, Program]:
-    """A normalised model, with moves of an input behind affine functions of it."""
+def moves_behind(program: Program) -> Program:
+    """The program, with moves of an input behind affine functions of it."""
     while (found := _first(program)) is not None:
-        edit = Editor(model)
+        edit = Editor(program.model)
         _swap(edit, program, *found)
-        model = edit.model()
-        program = program_of(model, weights)
-    return model, program
+        program = program.changed(edit.model())
+    return program
 
 
 def is_move(program: Program, node: Node, value: str) -> bool:

@@ -35,10 +35,10 @@ _MOST_RATIO = 2.0**8
 """Of the largest scale to the least: beyond, a bias in steps of the least would be too large for int32."""
 
 
-def sort_channels(model: onnx.ModelProto, program: Program) -> onnx.ModelProto | None:
+def sort_channels(program: Program) -> onnx.ModelProto | None:
     """The model with the output channels of dense products in the order of their largest weights, where
     scales of blocks gain by that; None where there are none."""
-    edit, found = Editor(model), False
+    edit, found = Editor(program.model), False
     for product in program.nodes:
         if not _is_dense(program, product) or not are_owned(program, product):
             continue

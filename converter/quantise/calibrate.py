@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.read.inputs import (
     Samples,
     Spans,
-    Wanted,
     as_sample,
     random_input,
     read_arrays,
@@ -69,7 +66,7 @@ class CalibrationData:
     def _file(self) -> Path:
         return self.path.with_suffix(".calibration.npz")
 
-    def read(self, program: Program, model: onnx.ModelProto, weights: StoredWeights) -> Samples:
+    def read(self, program: Program) -> Samples:
         """The samples for a normalised model, none where there are none.
 
         Raises:
@@ -86,7 +83,7 @@ class CalibrationData:
         else:
             self.recorded = all(kept <= sample.keys() for sample in given)
             names = [name for name in program.inputs if self.recorded or name not in kept]
-            wanted = {name: entry for name, entry in _inputs(program).items() if name in names}
+            wanted = {name: entry for name, entry in program.interface.items() if name in names}
             missing = [name for name in names if any(name not in sample for sample in given)]
             if missing:
                 raise ModelError(
@@ -98,19 +95,16 @@ class CalibrationData:
                 for sample in given
             ]
         if self.samples and not self.recorded:
-            self.samples = in_sequence(model, weights, _inputs(program), self.samples, self.states)
+            self.samples = in_sequence(program, program.interface, self.samples, self.states)
         return self.samples
 
-    def draw(
-        self, program: Program, model: onnx.ModelProto, weights: StoredWeights, seed: int, spans: Spans
-    ) -> Samples:
+    def draw(self, program: Program, seed: int, spans: Spans) -> Samples:
         """Random samples; with states a sequence of some length."""
         if not self.states:
             return random_samples(program, seed, spans)
         return in_sequence(
-            model,
-            weights,
-            _inputs(program),
+            program,
+            program.interface,
             random_samples(program, seed, spans, RANDOM_STEPS),
             self.states,
         )
@@ -120,7 +114,10 @@ def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) ->
     """Random inputs (converter/read/inputs.py), repeatable for a seed."""
     generator = np.random.default_rng(seed)
     return [
-        {name: random_input(generator, *wanted, spans.get(name)) for name, wanted in _inputs(program).items()}
+        {
+            name: random_input(generator, *wanted, spans.get(name))
+            for name, wanted in program.interface.items()
+        }
         for _ in range(count)
     ]
 
@@ -131,7 +128,7 @@ def load_samples(program: Program, path: Path, without: Collection[str] = ()) ->
     Raises:
         ModelError: unreadable file, missing input, a shape that does not fit, or nothing but zeros.
     """
-    wanted = {name: entry for name, entry in _inputs(program).items() if name not in without}
+    wanted = {name: entry for name, entry in program.interface.items() if name not in without}
     stacked = read_inputs(path, "calibration data", wanted)
     floats = [array for name, array in stacked.items() if program.is_float(name)]
     if floats and not any(array.any() for array in floats):
@@ -140,10 +137,3 @@ def load_samples(program: Program, path: Path, without: Collection[str] = ()) ->
         )
     count = len(next(iter(stacked.values())))
     return [{name: array[i, ...] for name, array in stacked.items()} for i in range(count)]  # (scalars, too)
-
-
-def _inputs(program: Program) -> Wanted:
-    return {
-        name: (program.shapes[name], onnx.helper.tensor_dtype_to_np_dtype(program.types[name]))
-        for name in program.inputs
-    }

@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import onnx
 
 from fadiff.converter.ir.kinds import WEIGHTED
 from fadiff.converter.ir.operators import is_a, macs_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Prescribed
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.bias_correction import (
     Corrections,
@@ -103,8 +101,6 @@ class Calibration:
     """
 
     file: str
-    model: onnx.ModelProto
-    weights: StoredWeights
     program: Program
     steps: tuple[Step, ...]
     values: tuple[str, ...]
@@ -128,7 +124,7 @@ class Calibration:
     @property
     def is_judged(self) -> bool:
         """Whether there are samples to keep out, and a float model in memory (no quantised file) to try."""
-        return len(self._few) >= _FOLDS and not self.weights and not self.given.steps
+        return len(self._few) >= _FOLDS and not self.program.weights and not self.given.steps
 
     def promise(self, fold: int) -> float:
         """What plain ways of finding ranges come to on a fold, in dB."""
@@ -202,7 +198,7 @@ class Calibration:
     @cached_property
     def _simulation(self) -> Simulation:
         first = self.fitting.quantised(self.fitting._plain(Recipe()))
-        return Simulation(self.model, self.program, self.steps, first)
+        return Simulation(self.program, self.steps, first)
 
     def scores(self, recipe: Recipe) -> Scores:
         """What a recipe comes to, on every fold."""
@@ -220,7 +216,7 @@ class Calibration:
     def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
         """What values are on the samples."""
         wanted = Wanted(values)
-        return look(self.file, self.model, self.weights, self.program, self.samples, wanted).observed
+        return look(self.file, self.program, self.samples, wanted).observed
 
     @cached_property
     def _seen(self) -> Seen:
@@ -233,7 +229,7 @@ class Calibration:
             wanted = replace(wanted, products=self._products, exact=decide)
         tried = range(0, len(self.samples), self._stride)
         folds = [tried.index(i) % _FOLDS if i in tried else NO_FOLD for i in range(len(self.samples))]
-        return look(self.file, self.model, self.weights, self.program, self.samples, wanted, folds)
+        return look(self.file, self.program, self.samples, wanted, folds)
 
     @cached_property
     def _exact(self) -> Sequence[Mapping[str, Sequence[np.ndarray]]]:

@@ -18,7 +18,6 @@ from fadiff.converter.decompose.picks import pick_of
 from fadiff.converter.ir.edit import Editor, content_of, input_of
 from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
 from fadiff.converter.quantise.factors import by_inputs, multiplies
 from fadiff.converter.quantise.ranges import activations
@@ -45,23 +44,21 @@ class _Columns:
     can_shift: bool
 
 
-def balance_inputs(
-    file: str, model: onnx.ModelProto, program: Program, samples: Samples
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def balance_inputs(file: str, program: Program, samples: Samples) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A normalised float model rewritten, and the inputs whose columns it made alike.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
     if len(samples) < _LEAST_SAMPLES:
-        return model, ()
+        return program.model, ()
     ends = {name: nodes[-1].outputs[0] for name, nodes in input_chains(program)}
-    edit, found = Editor(model), []
+    edit, found = Editor(program.model), []
     for name in program.inputs:
         columns = _columns(program, name, _behind_moves(program, ends.get(name, name)))
         if columns is None:
             continue
-        factor, shift = _choice(columns, _numbers(file, model, samples, columns))
+        factor, shift = _choice(columns, _numbers(file, program, samples, columns))
         if np.all(shift == 0) and np.unique(factor).size == 1:
             continue
         _balance(edit, program, columns, factor.astype(np.float32), shift.astype(np.float32))
@@ -147,11 +144,11 @@ def _takes_shift(program: Program, node: Node) -> bool:
     return fits and alpha > 0
 
 
-def _numbers(file: str, model: onnx.ModelProto, samples: Samples, columns: _Columns) -> np.ndarray:
+def _numbers(file: str, program: Program, samples: Samples, columns: _Columns) -> np.ndarray:
     """What the columns were, [numbers, columns]; of many some, and always the smallest and the largest."""
     found = []
     most = max(1, _MOST_NUMBERS // len(samples))
-    for _, array in activations(file, model, StoredWeights(), samples, [columns.value]):
+    for _, array in activations(file, program, samples, [columns.value]):
         rows = np.moveaxis(array, columns.axis, -1).reshape(-1, array.shape[columns.axis]).astype(np.float64)
         found += [rows[:: -(-len(rows) // most)], rows.min(0)[None], rows.max(0)[None]]
     return np.concatenate(found)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import onnx
 
 from fadiff.converter.decompose.tables import alone
 from fadiff.converter.ir.kinds import WEIGHTED, Kind
 from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples, Spans
 
@@ -27,8 +25,6 @@ _SUMS = 64.0
 
 def doubts(
     file: str,
-    model: onnx.ModelProto,
-    weights: StoredWeights,
     program: Program,
     samples: Samples,
     spans: Spans,
@@ -37,8 +33,6 @@ def doubts(
 
     Args:
         file: for messages.
-        model: normalised, as `program`.
-        weights: of a model that leaves them on disk.
         program: its states are not looked at, because the model itself makes them.
         samples: of calibration.
         spans: what inputs are expected to be, by the file.
@@ -71,8 +65,8 @@ def doubts(
             )
         elif said := [*unexpected("calibration data", {name: stacked[name]}, spans)]:
             yield from said
-        elif not weights and _are_pixels(stacked[name]):
-            yield from _of_scaled_pixels(file, model, program, name, samples)
+        elif not program.weights and _are_pixels(stacked[name]):
+            yield from _of_scaled_pixels(file, program, name, samples)
 
 
 def without_tables(program: Program) -> Iterator[str]:
@@ -112,9 +106,7 @@ def _are_pixels(array: np.ndarray) -> bool:
     return bool(array.min() >= 0 and _DIM < array.max() <= _PIXEL and np.all(array == np.rint(array)))
 
 
-def _of_scaled_pixels(
-    file: str, model: onnx.ModelProto, program: Program, name: str, samples: Samples
-) -> Iterator[str]:
+def _of_scaled_pixels(file: str, program: Program, name: str, samples: Samples) -> Iterator[str]:
     """Whether bytes go into a layer whose biases are those of pixels from 0 to 1.
 
     Training makes sums and biases of like size, as batch normalisation does before it is folded.
@@ -128,7 +120,7 @@ def _of_scaled_pixels(
     axis = 1 if node.op == "Conv" else -1
     sums = [
         np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
-        for _, array in activations(file, model, StoredWeights(), samples[:LEAST_SAMPLES], [value])
+        for _, array in activations(file, program, samples[:LEAST_SAMPLES], [value])
     ]
     ratio = float(
         np.median(np.concatenate(sums).std(0)) / np.sqrt(np.mean(np.square(bias, dtype=np.float64)))

@@ -58,7 +58,7 @@ class Pair:
         return tuple(name for name in (self.first.inputs[1], self.bias, self.second.inputs[1]) if name)
 
 
-def find_pairs(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[Pair, ...]:
+def find_pairs(file: str, program: Program, samples: Samples) -> tuple[Pair, ...]:
     """The pairs of a normalised model and what makes all their channels alike; none if no layer saves a bit.
 
     `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
@@ -72,7 +72,7 @@ def find_pairs(file: str, model: onnx.ModelProto, program: Program, samples: Sam
         return ()
     clips = {pair.first.name: pair.clip for pair in pairs if pair.clip is not None}
     clipped = {clip.outputs[0] for clip in clips.values()}
-    largest = channel_maxima(file, model, samples, clipped) if clipped else {}
+    largest = channel_maxima(file, program, samples, clipped) if clipped else {}
     room = {name: _room(_bound(program, clip), largest[clip.outputs[0]]) for name, clip in clips.items()}
     weights, found = equalised(program.constants, pairs), list(pairs)
     for _ in range(_MOST_SWEEPS):
@@ -94,15 +94,13 @@ def equalised(constants: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> dic
     return weights
 
 
-def equalise(
-    model: onnx.ModelProto, program: Program, pairs: Sequence[Pair]
-) -> tuple[onnx.ModelProto, str, frozenset[str]]:
+def equalise(program: Program, pairs: Sequence[Pair]) -> tuple[onnx.ModelProto, str, frozenset[str]]:
     """The model with the channels of some pairs made alike.
 
     Also a note, and the Min nodes behind a ReLU with one bound per channel: int8 saturates before the least
     of them.
     """
-    edit = Editor(model)
+    edit = Editor(program.model)
     for name, array in equalised(program.constants, pairs).items():
         edit.value(name).const_value = onnx_ir.tensor(array, name=name)
     caps = [

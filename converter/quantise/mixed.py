@@ -230,10 +230,10 @@ class MixedSearch:
         seen = {value: self._observed[value] for value in planned.values}
         found = ranges(planned.program, planned.steps, seen, self.choice.ranges_by)
         quantisation = planned.quantised(replace(self.choice, ranges=found))
-        model = with_rounded_weights(planned.model, planned.program, planned.steps)
-        simulation = Simulation(model, planned.program, planned.steps, quantisation)
+        rounded = with_rounded_weights(planned.program, planned.steps)
+        simulation = Simulation(rounded, planned.steps, quantisation)
         held = planned.held_out[:most]
-        exact = float_values(planned.file, planned.model, held, values)
+        exact = float_values(planned.file, planned.program, held, values)
         return decibels(exact, self._computed(simulation, quantisation, held, values))
 
     def _computed(

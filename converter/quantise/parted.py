@@ -22,7 +22,6 @@ from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import ARITHMETIC, Kind
 from fadiff.converter.ir.operators import channel_axis, is_a
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.inputs import is_move, output_chains
 from fadiff.converter.quantise.factors import (
     by_inputs,
@@ -55,10 +54,8 @@ class _Parted:
     columns: Mapping[str, Sequence[int]]
 
 
-def enlarge_parts(
-    file: str, model: onnx.ModelProto, program: Program, samples: Samples
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """A normalised float model rewritten, and the values that were enlarged, by powers of two.
+def enlarge_parts(file: str, program: Program, samples: Samples) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The float model rewritten, and the values that were enlarged, by powers of two.
 
     Raises:
         ModelError: the samples do not fit the model.
@@ -72,14 +69,14 @@ def enlarge_parts(
     values += [name for join in joins for name in join.inputs] + [end.value for end in ends.values()]
     axes = {end.value: end.axis for end in ends.values()}
     largest: dict[str, np.ndarray] = {}
-    for name, array in activations(file, model, StoredWeights(), samples, list(dict.fromkeys(values))):
+    for name, array in activations(file, program, samples, list(dict.fromkeys(values))):
         kept = axes.get(name)
         over = tuple(i for i in range(array.ndim) if i != kept)
         size = np.abs(array).max(over, initial=0.0)
         largest[name] = np.maximum(largest.get(name, size), size)
     sizes = {name: float(size.max(initial=0.0)) for name, size in largest.items()}
     done = list[str]()
-    edit = Editor(model)
+    edit = Editor(program.model)
     for join in joins:
         done += _enlarge_joined(edit, program, join, sizes)
     for found in parted:

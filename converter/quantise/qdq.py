@@ -47,14 +47,13 @@ class Written:
 
 
 def written(
-    model: onnx.ModelProto,
     program: Program,
     steps: Sequence[Step],
     quantisation: Quantisation,
     file: WeightFile | None = None,
 ) -> Written:
-    """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps that
-    are kept in float; where a state is, only in front of steps that read it in int8; of what an output
+    """The float model with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps
+    that are kept in float; where a state is, only in front of steps that read it in int8; of what an output
     joins, on the parts).
 
     Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
@@ -62,9 +61,9 @@ def written(
     `file`, if there is one; the model then belongs beside it.
     """
     out = onnx.ModelProto()
-    out.CopyFrom(model)
+    out.CopyFrom(program.model)
     graph = out.graph
-    pairs = _Pairs(names_in(model.graph), file)
+    pairs = _Pairs(names_in(program.model.graph), file)
     replaced = {
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()

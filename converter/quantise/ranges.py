@@ -20,7 +20,6 @@ from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind
 from fadiff.converter.ir.operators import extremes_taken, is_a, keeps_scale, padding
 from fadiff.converter.ir.program import Node, Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import BLANK, Step
 from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import run_model, run_nodes
@@ -83,7 +82,7 @@ class Observed:
 
 
 def activations(
-    file: str, model: onnx.ModelProto, weights: StoredWeights, samples: Samples, values: Collection[str]
+    file: str, program: Program, samples: Samples, values: Collection[str]
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Values of the float model (inputs or computed), sample by sample for each of them.
 
@@ -98,11 +97,12 @@ def activations(
             for sample in samples:
                 if name in sample:
                     yield name, sample[name]
-        if weights:
-            for name, arrays in run_model(model, weights, samples, frozenset(computed)):
+        if program.weights:
+            for name, arrays in run_model(program, samples, frozenset(computed)):
                 for array in arrays:
                     yield name, array
             return
+        model = program.model
         for some in _chunks(model, computed):
             for found in run_nodes(model.graph.node, samples, some, model.graph.initializer, like=model):
                 yield from found.items()
@@ -111,7 +111,7 @@ def activations(
 
 
 def channel_maxima(
-    file: str, model: onnx.ModelProto, samples: Samples, values: Collection[str]
+    file: str, program: Program, samples: Samples, values: Collection[str]
 ) -> dict[str, np.ndarray]:
     """The largest magnitude that each channel (the second axis) of some values took.
 
@@ -119,7 +119,7 @@ def channel_maxima(
         ModelError: the samples do not fit the model.
     """
     found: dict[str, np.ndarray] = {}
-    for name, array in activations(file, model, StoredWeights(), samples, values):
+    for name, array in activations(file, program, samples, values):
         largest = np.abs(array).max((0, *range(2, array.ndim)))
         found[name] = np.maximum(found.get(name, largest), largest)
     return found

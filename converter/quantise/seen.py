@@ -12,10 +12,8 @@ from functools import cached_property
 from itertools import compress
 
 import numpy as np
-import onnx
 
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.quantise.bias_correction import Product
 from fadiff.converter.quantise.ranges import MOST_ELEMENTS, Observed, activations
 from fadiff.converter.read.inputs import Samples
@@ -96,8 +94,6 @@ class Seen:
 
 def look(
     file: str,
-    model: onnx.ModelProto,
-    weights: StoredWeights,
     program: Program,
     samples: Samples,
     wanted: Wanted,
@@ -117,7 +113,7 @@ def look(
     means, vectors = defaultdict[str, list[np.ndarray]](list), defaultdict[str, list[_Sample]](list)
     exact: dict[str, list[np.ndarray]] = {value: [] for value in wanted.exact}
     values = list(dict.fromkeys([*wanted.ranges, *products, *wanted.exact, *wanted.vectors]))
-    for name, array in activations(file, model, weights, samples, values):
+    for name, array in activations(file, program, samples, values):
         fold = folds[done[name]]
         done[name] += 1
         if name in ranged:

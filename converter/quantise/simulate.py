@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import onnx
 from onnxruntime import InferenceSession
 
 from fadiff.converter.ir.kinds import Kind
 from fadiff.converter.ir.operators import is_a, keeps_scale
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State, chained
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.qdq import stored_constants, written
 from fadiff.converter.quantise.ranges import activations
@@ -28,17 +26,14 @@ class Simulation:
     """int8 in ONNX Runtime: every stored value is rounded and dequantised, sums are float32.
 
     Args:
-        model: the float model.
-        program: the same as a Program.
+        program: the float model.
         steps: its plan.
         quantisation: one of those to come; which values and constants are integers is the same in all.
     """
 
-    def __init__(
-        self, model: onnx.ModelProto, program: Program, steps: Sequence[Step], quantisation: Quantisation
-    ) -> None:
+    def __init__(self, program: Program, steps: Sequence[Step], quantisation: Quantisation) -> None:
         self.program, self.steps = program, steps
-        self.written = written(model, program, steps, quantisation)
+        self.written = written(program, steps, quantisation)
         self.model = self.written.model
         self._sessions: dict[tuple[object, ...], InferenceSession] = {}
         graph, fed = self.model.graph, self._numbers(quantisation).keys()
@@ -137,11 +132,11 @@ def _picks(step: Step) -> bool:
 
 
 def float_values(
-    file: str, model: onnx.ModelProto, samples: Samples, values: Sequence[str]
+    file: str, program: Program, samples: Samples, values: Sequence[str]
 ) -> Mapping[str, list[np.ndarray]]:
     """What the float model makes of samples, by value."""
     found: dict[str, list[np.ndarray]] = {value: [] for value in values}
-    for name, array in activations(file, model, StoredWeights(), samples, values):
+    for name, array in activations(file, program, samples, values):
         found[name].append(array)
     return found
 

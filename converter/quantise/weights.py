@@ -10,7 +10,7 @@ the decision back as a standard QDQ model, so that ONNX Runtime can run exactly 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -355,15 +355,15 @@ def rounded_by_channel(weights: np.ndarray, axis: int) -> tuple[np.ndarray, np.n
     return integers, scales.reshape(-1)
 
 
-def with_rounded_weights(model: onnx.ModelProto, program: Program, steps: Sequence[Step]) -> onnx.ModelProto:
-    """The float model with the weights of its wide products as they are rounded."""
+def with_rounded_weights(program: Program, steps: Sequence[Step]) -> Program:
+    """With the weights of its wide products in the model as they are rounded."""
     names = {
         step.head.inputs[1]: output_axis(step.head)
         for step in steps
         if step.is_float and step.is_wide and step.kind == "node" and is_a(step.head, Kind.PRODUCT)
     }
     found = onnx.ModelProto()
-    found.CopyFrom(model)
+    found.CopyFrom(program.model)
     for tensor in found.graph.initializer:
         array = program.constant(tensor.name) if tensor.name in names else None
         if array is not None and array.ndim > 1:
@@ -371,4 +371,4 @@ def with_rounded_weights(model: onnx.ModelProto, program: Program, steps: Sequen
             integers, scales = rounded_by_channel(array, axis)
             shape = [-1 if i == axis else 1 for i in range(array.ndim)]
             tensor.CopyFrom(numpy_helper.from_array(integers * scales.reshape(shape), tensor.name))
-    return found
+    return replace(program, model=found)

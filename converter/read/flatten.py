@@ -173,15 +173,14 @@ def _goes_on(body: onnx_ir.Graph) -> bool:
 
 _SAME = named(Kind.SAME | Kind.CONVERT)
 _COUNTING = named(ARITHMETIC)
-_OPS = named(Kind.SEQUENCE) | {"Identity"} | _COUNTING
+SEQUENCE_OPERATORS = named(Kind.SEQUENCE)
+_OPS = SEQUENCE_OPERATORS | {"Identity"} | _COUNTING
 """But for SequenceMap, which is a loop; arithmetic of lengths and positions."""
 _SPLITS_BY_INPUT = 13
 
 
 def flatten_sequences(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with sequences of constant length replaced by the tensors in them."""
-    if not any("Sequence" in node.op_type for node in model.graph.node):
-        return model
     flat = _Flattener(model)
     known = [n for n in flat.edit.nodes() if n.op_type in _OPS and flat.replaces(n)]
     for node in reversed(known):

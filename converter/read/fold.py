@@ -106,12 +106,12 @@ def _alone(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=_IR_VERSION)
 
 
-def drop_empty(model: onnx.ModelProto, program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def drop_empty(program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model without what computes and joins values without elements; the outputs left out.
 
     A model all of whose outputs are empty keeps them, and is refused.
     """
-    empty, edit = {name for name, shape in program.shapes.items() if 0 in shape}, Editor(model)
+    empty, edit = {name for name, shape in program.shapes.items() if 0 in shape}, Editor(program.model)
     for node in program.nodes if empty else ():
         kept = [value for value in node.inputs if value not in empty]
         if node.outputs and set(filter(None, node.outputs)) <= empty:

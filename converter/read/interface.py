@@ -69,14 +69,14 @@ def take_whole_numbers(model: onnx.ModelProto, types: Mapping[str, InputType]) -
 
 
 def take_bytes(
-    model: onnx.ModelProto, program: Program, types: Mapping[str, InputType], samples: Samples, spans: Spans
+    program: Program, types: Mapping[str, InputType], samples: Samples, spans: Spans
 ) -> tuple[onnx.ModelProto, dict[str, Byte]]:
     """The model, and what its inputs that come as bytes mean; each float one among them is read through an
     Identity then.
 
     An input that the file declares as uint8 is one where a Cast alone reads it.
     """
-    edit = Editor(model)
+    edit = Editor(program.model)
     found: dict[str, Byte] = {}
     states = {state.input for state in program.states}
     for name in program.inputs:

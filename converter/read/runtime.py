@@ -218,31 +218,27 @@ _PIECE_BYTES = 2**27
 
 
 def run_model(
-    model: onnx.ModelProto,
-    weights: StoredWeights,
-    samples: Sequence[Mapping[str, np.ndarray]],
-    wanted: Collection[str],
+    program: Program, samples: Sequence[Mapping[str, np.ndarray]], wanted: Collection[str]
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """The wanted values of every sample, one value after the other, in order of computation.
 
     Args:
-        model: normalised, every value with a type.
-        weights: the inputs of the graph that are stored.
+        program: the model.
         samples: the other inputs by name.
         wanted: inputs, constants or computed values.
     """
-    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.name in wanted}
+    constants = {name: program.constants[name] for name in wanted if name in program.constants}
     states: list[dict[str, np.ndarray]] = [constants | dict(sample) for sample in samples]
     for name in wanted:
         if all(name in state for state in states):
             yield name, [state[name] for state in states]
-    pieces = _pieces(model, weights)
+    pieces = _pieces(program.model, program.weights)
     for number, nodes in enumerate(pieces):
         later = {name for piece in pieces[number + 1 :] for node in piece for name in node.input}
         made = [name for node in nodes for name in node.output if name]
         outputs = [name for name in made if name in later or name in wanted]
         if outputs:
-            _run_piece(model, weights, nodes, states, outputs)
+            _run_piece(program.model, program.weights, nodes, states, outputs)
         for name in outputs:
             if name in wanted:
                 yield name, [state[name] for state in states]

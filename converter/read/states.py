@@ -11,7 +11,6 @@ import onnx
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import Arrays, State, chained
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.names import did_you_mean
 from fadiff.converter.read.inputs import Samples, Wanted
 from fadiff.converter.read.runtime import explaining, open_session, run_model
@@ -132,14 +131,11 @@ def _words(name: str) -> set[str]:
     return set(_split(name))
 
 
-def in_sequence(
-    model: onnx.ModelProto, weights: StoredWeights, shapes: Wanted, steps: Samples, states: Sequence[State]
-) -> Samples:
+def in_sequence(program: Program, shapes: Wanted, steps: Samples, states: Sequence[State]) -> Samples:
     """Inputs of consecutive steps with the states that the float model reaches, from zero.
 
     Args:
-        model: normalised.
-        weights: the inputs of its graph that are stored.
+        program: the float model.
         shapes: of the states' inputs, with their types.
         steps: the other inputs by name.
         states: by ONNX name.
@@ -148,20 +144,18 @@ def in_sequence(
         ModelError: ONNX Runtime cannot run the model on them.
     """
     zeros = {state.input: np.zeros(*shapes[state.input]) for state in states}
-    run = runner(model, weights, [state.output for state in states])
+    run = runner(program, [state.output for state in states])
     return [dict(inputs) for inputs, _ in chained(run, ({**step, **zeros} for step in steps), states)]
 
 
-def runner(
-    model: onnx.ModelProto, weights: StoredWeights, outputs: Sequence[str]
-) -> Callable[[Arrays], dict[str, np.ndarray]]:
+def runner(program: Program, outputs: Sequence[str]) -> Callable[[Arrays], dict[str, np.ndarray]]:
     """A function that runs the model once: inputs by name to `outputs` by name."""
-    if weights:
+    if program.weights:
         return lambda given: {
-            name: values[0] for name, values in run_model(model, weights, [given], frozenset(outputs))
+            name: values[0] for name, values in run_model(program, [given], frozenset(outputs))
         }
     with explaining():
-        session = open_session(model)
+        session = open_session(program.model)
 
     def run(given: Arrays) -> dict[str, np.ndarray]:
         with explaining():

@@ -26,16 +26,16 @@ def test_channels_are_equalised_by_the_root_of_their_ratio() -> None:
     """To a power of two: weights of 16 and 1/16 both become 1; of 8 and 1, 2 (or 4) and 4 (or 2)."""
     first, second = (16.0, 1, 4, 0.25, 2), (0.0625, 1, 1, 4, 0)
     net = model(PAIR, *IMAGES, w=_channels(*first, axis=0), v=_channels(*second, axis=1))
-    pairs = find_pairs("m", net, program_of(net), ())
+    pairs = find_pairs("m", program_of(net), ())
     (pair,) = pairs
     assert pair.factor.tolist() == [16, 1, 2, 0.25, 1]
-    changed, note, caps = equalise(net, program_of(net), pairs)
+    changed, note, caps = equalise(program_of(net), pairs)
     assert "between 1 pairs" in note and not caps
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 1, 4, 4)).astype(np.float32)}
     for found, wanted in zip(session(changed).run(None, feeds), session(net).run(None, feeds), strict=True):
         np.testing.assert_array_equal(found, wanted)
     alike = model(PAIR, *IMAGES, w=_channels(2, 1, 1, 1, axis=0), v=_channels(1, 1, 1, 1, axis=1))
-    assert not find_pairs("m", alike, program_of(alike), ())  # 0.25 bits are not worth it
+    assert not find_pairs("m", program_of(alike), ())  # 0.25 bits are not worth it
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_may_stand_between_channels_that_are_equalised(body: str, is_pair: 
     net = model(
         body, *IMAGES, w=_channels(16, 1, 4, axis=0), v=np.ones((3, 3, 1, 1)) * _channels(0.1, 1, 1, axis=1)
     )
-    assert bool(find_pairs("m", net, program_of(net), ())) == is_pair
+    assert bool(find_pairs("m", program_of(net), ())) == is_pair
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_small_part_is_multiplied_in_the_weights_and_divided_behind(small: flo
         body, "float[1,2] x", "float[1,2] a, float[1,4] b", w=weight, sizes=np.array([2, 4], np.int64)
     )
     samples = [{"x": np.float32([[1, 2]])}]
-    changed, done = enlarge_parts("m", net, program_of(net), samples)
+    changed, done = enlarge_parts("m", program_of(net), samples)
     assert done == (("p",) if factor > 1 else ())
     tensors = {t.name: t for t in changed.graph.initializer}
     product = next(node for node in changed.graph.node if node.op_type == "MatMul")
@@ -138,7 +138,7 @@ def test_columns_that_are_made_alike_compute_the_same(body: str, shift: float) -
     samples = [
         {"x": ((generator.uniform(-1, 1, (2, 4)) + shift) * LOUD).astype(np.float32)} for _ in range(40)
     ]
-    changed, names = balance_inputs("m", net, program_of(net), samples)
+    changed, names = balance_inputs("m", program_of(net), samples)
     assert names == ("x",)
     x = {"x": samples[0]["x"]}
     for found, wanted in zip(session(changed).run(None, x), session(net).run(None, x), strict=True):
@@ -169,9 +169,9 @@ def test_columns_that_are_left_as_they_are(
     net = model(body)
     grid = np.linspace(-1, 1, 101, dtype=np.float32)[:, None] * np.float32(spread) + np.float32(middle)
     samples = [{"x": np.stack([row, row])} for row in grid]
-    changed, names = balance_inputs("m", net, program_of(net), samples)
+    changed, names = balance_inputs("m", program_of(net), samples)
     assert bool(names) == is_changed == (changed is not net and len(changed.graph.node) > len(net.graph.node))
-    assert not balance_inputs("m", net, program_of(net), samples[:2])[1]
+    assert not balance_inputs("m", program_of(net), samples[:2])[1]
 
 
 def _factors(changed: onnx.ModelProto, weight: np.ndarray, axis: int) -> list[float]:
@@ -189,7 +189,7 @@ def test_small_columns_of_an_output_have_scales_of_their_own_from_a_factor_of_ei
 ) -> None:
     weight = np.float32([[small, 1]] * 3)
     net = model("y = MatMul (x, w)", "float[2,3] x", "float[2,2] y", w=weight)
-    changed, done = enlarge_parts("m", net, program_of(net), [{"x": np.ones((2, 3), np.float32)}])
+    changed, done = enlarge_parts("m", program_of(net), [{"x": np.ones((2, 3), np.float32)}])
     assert done == (("y",) if factors[0] > 1 else ())
     if small:
         assert _factors(changed, weight, 0) == pytest.approx(factors)
@@ -221,7 +221,7 @@ def test_small_operands_of_a_join_are_multiplied_and_the_weights_behind_divided(
         q=np.eye(2, dtype=np.float32),
         r=behind,
     )
-    changed, done = enlarge_parts("m", net, program_of(net), [{"x": np.ones((1, 2), np.float32)}])
+    changed, done = enlarge_parts("m", program_of(net), [{"x": np.ones((1, 2), np.float32)}])
     assert done == (("a",) if factor > 1 else ())
     now = _factors(changed, behind, 1)
     assert now == pytest.approx([1 / factor, 1 / factor, 1, 1])
@@ -235,11 +235,11 @@ def test_three_samples_are_enough_to_balance_an_input(loud: list[float]) -> None
     columns = len(loud)
     net = model("y = MatMul (x, u)", f"float[2,{columns}] x", u=np.ones((columns, 4)))
     samples = [{"x": weights(i, 2, columns) * np.float32(loud)} for i in range(3)]
-    changed, names = balance_inputs("m", net, program_of(net), samples)
+    changed, names = balance_inputs("m", program_of(net), samples)
     assert names == ("x",)
     (found,), (wanted,) = (session(m).run(None, samples[0]) for m in (changed, net))
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
-    assert balance_inputs("m", net, program_of(net), samples[:2])[1] == ()
+    assert balance_inputs("m", program_of(net), samples[:2])[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_parts_along_the_axis_of_the_products_columns(
         f"{product} y = Relu (a) z = Relu (b)", f"float[{given}] x", gives, p=weight, sizes=np.array([2, 4])
     )
     x = {"x": np.ones([int(n) for n in given.split(",")], np.float32)}
-    changed, done = enlarge_parts("m", net, program_of(net), [x])
+    changed, done = enlarge_parts("m", program_of(net), [x])
     assert done == ("a",)
     for found, wanted in zip(session(changed).run(None, x), session(net).run(None, x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)

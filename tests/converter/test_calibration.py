@@ -13,7 +13,6 @@ from onnx import helper
 
 from fadiff.converter import Conversion, convert
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import Product, biased_products, corrected_biases
 from fadiff.converter.quantise.calibrate import CalibrationData
@@ -60,7 +59,7 @@ def test_folds_see_nothing_of_the_samples_that_are_kept_out(tmp_path: Path) -> N
     program = program_of(model)
     samples = [{"x": np.array([[i, -i]], np.float32)} for i in (1, 2, 3, 4, 100)]
     wanted = Wanted(["x", "y"], biased_products(program, plan(program)), ["y"], ["x"])
-    seen = look("", model, StoredWeights(), program, samples, wanted, [1, 0, 1, 0, NO_FOLD])
+    seen = look("", program, samples, wanted, [1, 0, 1, 0, NO_FOLD])
     assert (seen.observed["y"].low, seen.observed["y"].high) == (-100, 100)
     kept = seen.without(0)
     assert kept.observed["x"].largest == kept.observed["y"].largest == 3
@@ -265,20 +264,19 @@ def test_layer_by_layer_only_what_passes_a_relu_counts(tmp_path: Path) -> None:
     model = model_of(nodes, {"x": (1, 2)}, {"y": None}, {"w": w, "b": b, "v": weights(0, 2, 3)})
     up_to_one = [{"x": np.ones((1, 2), np.float32)}]
     converted = _convert(model, tmp_path, calibration=up_to_one, without=[*ALL, "equalise-channels"])
-    program, steps, plain = converted._program, converted._steps, converted._quantisation
+    program, steps, plain = converted.program, converted._steps, converted._quantisation
     assert program is not None
     products = biased_products(program, steps)[:1]
     samples = [{"x": np.array([[x, 1]], np.float32)} for x in (*np.arange(10) / 127, *[8.0] * 10)]
-    seen = look("", converted.float_model, StoredWeights(), program, samples, Wanted((), products), [0] * 20)
-    simulation = Simulation(converted.float_model, program, steps, plain)
+    seen = look("", program, samples, Wanted((), products), [0] * 20)
+    simulation = Simulation(program, steps, plain)
     (found,) = corrected_biases(simulation, samples, plain, products, seen.means).values()
     np.testing.assert_allclose(found, [0, lost], atol=0.1 * lost)
 
 
 def test_outputs_that_squash_are_judged_by_what_they_squash(tmp_path: Path) -> None:
     conversion = _convert(_network(), tmp_path)
-    assert conversion._program is not None
-    assert deciding_values(conversion._program, conversion._steps) == ("z",)
+    assert deciding_values(conversion.program, conversion._steps) == ("z",)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.bias_correction import biased_products
 from fadiff.converter.quantise.doubts import doubts
@@ -73,7 +72,7 @@ def test_products_with_a_bias_for_each_channel() -> None:
 def test_channels_are_observed_by_the_second_axis() -> None:
     net = model("a = Relu (x) y = Neg (a)", "float[1,2,3] x", "float[1,2,3] y")
     samples = [{"x": np.float32([[[1, -5, 2], [0, 3, -9]]])}, {"x": np.float32([[[4, 0, 0], [1, 1, 1]]])}]
-    found = channel_maxima("m", net, samples, ["a", "x"])
+    found = channel_maxima("m", program_of(net), samples, ["a", "x"])
     assert {name: array.tolist() for name, array in found.items()} == {"a": [4, 3], "x": [5, 9]}
 
 
@@ -103,7 +102,7 @@ def test_what_is_seen_of_values() -> None:
     (product,) = biased_products(program, plan(program))
     samples = [{"x": np.float32([[i, 0, 2, 0], [i, 0, 0, 0]])} for i in (3, 5, -7)]
     wanted = Wanted(["x", "y"], [product], ["y"], ["x"])
-    seen = look("m", net, StoredWeights(), program, samples, wanted, [0, 1, NO_FOLD])
+    seen = look("m", program, samples, wanted, [0, 1, NO_FOLD])
     ranges = {name: (found.low, found.high) for name, found in seen.observed.items()}
     assert ranges == {"x": (-7, 5), "y": (-6, 6)}
     assert seen.means["y"].tolist() == [[4, 2, 4, 4], [6, 2, 4, 4]]
@@ -119,7 +118,7 @@ def test_what_is_seen_of_values() -> None:
     assert others.means["y"].tolist() == [[6, 2, 4, 4]] and own.means["y"].tolist() == [[4, 2, 4, 4]]
     assert others.vectors["x"].largest.tolist() == [5] and own.vectors["x"].largest.tolist() == [3]
     assert len(own.exact["y"]) == len(others.exact["y"]) == 1
-    everything = look("m", net, StoredWeights(), program, samples, Wanted(["x"]))
+    everything = look("m", program, samples, Wanted(["x"]))
     assert (everything.observed["x"].low, everything.observed["x"].high) == (-7, 5)
 
 
@@ -127,7 +126,7 @@ def _said(samples: list[np.ndarray], body: str = "y = MatMul (x, w)", **more: ob
     net = model(body)
     spans = {"x": more["span"]} if "span" in more else {}
     given = [{"x": np.asarray(x, np.float32)} for x in samples]
-    return " / ".join(doubts("m", net, StoredWeights(), program_of(net), given, spans))  # type: ignore[arg-type]
+    return " / ".join(doubts("m", program_of(net), given, spans))  # type: ignore[arg-type]
 
 
 def test_samples_that_are_not_typical() -> None:
@@ -163,7 +162,7 @@ def test_sums_of_bytes_that_dwarf_their_biases(body: str) -> None:
     spread = float(np.concatenate([sample["x"] for sample in samples]).std(0).mean())
     for bias, said in ((spread / 60, False), (spread / 70, True)):
         net = model(body, c=np.float32([bias, -bias, bias, -bias]))
-        lines = list(doubts("m", net, StoredWeights(), program_of(net), samples, {}))
+        lines = list(doubts("m", program_of(net), samples, {}))
         assert [("times its biases" in line) for line in lines] == ([True] if said else [])
     net = model("a = MatMul (x, w) y = Relu (a)")
-    assert not list(doubts("m", net, StoredWeights(), program_of(net), samples, {}))
+    assert not list(doubts("m", program_of(net), samples, {}))

@@ -7,7 +7,6 @@ import pytest
 
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.ir.scale import NOTHING, Prescribed
-from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.choose import Calibration, Recipe, gains
 from fadiff.converter.quantise.scales import stored_values
@@ -27,7 +26,7 @@ def _calibration(
     steps = plan(program)
     samples = [{"x": np.full((2, 4), i + 1, np.float32)} for i in range(count)]
     values = stored_values(program, steps)
-    return Calibration("m", net, StoredWeights(), program, steps, values, given, samples, without)
+    return Calibration("m", program, steps, values, given, samples, without)
 
 
 def _numbers(samples: object) -> list[int]:

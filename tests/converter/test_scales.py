@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fadiff.converter import convert
+from fadiff.converter.ir.program import program_of
 from fadiff.converter.quantise.ranges import channel_maxima
 from fadiff.converter.quantise.scales import saturates_at
 from tests.converter.oracle import check, compare, model_of, weights
@@ -121,7 +122,7 @@ def test_channels_reach_what_the_loudest_sample_does(tmp_path: Path) -> None:
     model = model_of([helper.make_node("Neg", ["x"], ["y"])], {"x": (2, 3, 2, 2)}, {"y": (2, 3, 2, 2)})
     first, second = np.zeros((2, 2, 3, 2, 2), np.float32)
     first[0, 0, 1, 1], first[1, 1, 0, 1], second[1, 0, 0, 0], second[0, 2, 1, 0] = 3, -5, -7, 2
-    found = channel_maxima("m.onnx", model, [{"x": first}, {"x": second}], ["y"])
+    found = channel_maxima("m.onnx", program_of(model), [{"x": first}, {"x": second}], ["y"])
     np.testing.assert_array_equal(found["y"], [7, 5, 2])
 
 

@@ -84,7 +84,7 @@ def test_pieces_compute_what_the_whole_computes(blocks: Path) -> None:
     (output,) = (value.name for value in conversion.float_model.graph.output)
     data = np.load(blocks.with_suffix(".inputs.npz"))["input"][:2]
     samples = [{"input": x} for x in data]
-    found = dict(run_model(conversion.float_model, conversion.float_weights, samples, {output}))
+    found = dict(run_model(conversion.program, samples, {output}))
     for x, result in zip(data, found[output], strict=True):
         (whole,) = session(onnx.load(blocks)).run(None, {"input": x})
         np.testing.assert_allclose(result, whole, atol=1e-4)
