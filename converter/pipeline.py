@@ -13,9 +13,9 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 import onnx
 
+from fadiff.converter.candidates import Candidates
 from fadiff.converter.cuts import way_out
 from fadiff.converter.dequantise.strip import is_quantised
-from fadiff.converter.draft import Drafter
 from fadiff.converter.errors import ModelError, UnsupportedError
 from fadiff.converter.explain import explain
 from fadiff.converter.ir.graph import ElementType, Graph
@@ -251,25 +251,25 @@ def convert(
     def draw() -> Samples:
         return data.draw(simplified.program, seed, spans) if calibrate else ()
 
-    best = Drafter(str(path), simplified, given, samples, draw, element, without, keep_float, wide).best(
+    best = Candidates(str(path), simplified, given, samples, draw, element, without, keep_float, wide).best(
         progress
     )
-    draft = best.calibration
+    chosen = best.calibration
     notes.extend(best.notes)
-    program, steps = draft.program, draft.steps
+    program, steps = chosen.program, chosen.steps
     if element == "float32" and quantize == "int8":
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
     if element == "float32" and simplified.given.steps:
         notes.append("the target computes in float32: the quantisation in the file is left out")
-    if quantize == "none" and draft.values and element == "int8":
+    if quantize == "none" and chosen.values and element == "int8":
         raise ModelError(
-            f"{path}: {len(draft.values)} values have no scale (first: {draft.values[0]}), so the model is "
+            f"{path}: {len(chosen.values)} values have no scale (first: {chosen.values[0]}), so the model is "
             "not quantised; use --quantize int8, or auto"
         )
     choice, mixed, undecided = Choice({}), Mixed(), None
     doubted: tuple[str, ...] = ()
     drawn = False
-    if draft.values and calibrate and element == "int8":
+    if chosen.values and calibrate and element == "int8":
         drawn = not samples
         if drawn:
             warnings.append(
@@ -277,16 +277,16 @@ def convert(
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
             warnings.extend(without_tables(simplified.program))
-            draft = replace(draft, samples=draw(), without={*without, *JUDGED})  # (these can judge nothing)
+            chosen = replace(chosen, samples=draw(), without={*without, *JUDGED})  # (these can judge nothing)
         else:
             doubted = tuple(doubts(str(path), simplified.program, samples, spans))
             warnings.extend(doubted)
-        progress(f"calibrating on {len(draft.samples)} samples")
+        progress(f"calibrating on {len(chosen.samples)} samples")
         found = like._choice if like and keep_float_until is None else None
-        is_judged = draft.is_judged and not drawn and found is None
-        search = MixedSearch(draft, found or draft.choose(progress), is_judged, not data.recorded)
+        is_judged = chosen.is_judged and not drawn and found is None
+        search = MixedSearch(chosen, found or chosen.choose(progress), is_judged, not data.recorded)
         kept = decide(search, keep_float_until, progress)
-        draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
+        chosen, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
         warnings.extend(kept.warnings)
         notes.extend(kept.notes)
         undecided = kept.undecided
@@ -299,12 +299,12 @@ def convert(
         stacked = {name: np.stack([sample[name] for sample in samples]) for name in (samples or [{}])[0]}
         warnings.extend(doubted := tuple(unexpected("calibration data", stacked, spans)))
     if element == "int8" and given.steps:
-        notes.extend(notes_of(program, stored_values(program, steps), simplified.given, draft.given))
+        notes.extend(notes_of(program, stored_values(program, steps), simplified.given, chosen.given))
     progress("lowering")
     if element == "float32":
         quantisation = as_float(program, steps)
     else:
-        quantisation = draft.quantised(choice, look=not calibrate)
+        quantisation = chosen.quantised(choice, look=not calibrate)
     graph = lower(printable(path.stem), program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)
     return Conversion(
@@ -319,7 +319,7 @@ def convert(
             *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines),
             *done,
         ),
-        tuple(draft.samples) if element == "int8" else (),
+        tuple(chosen.samples) if element == "int8" else (),
         drawn,
         doubted,
         mixed,

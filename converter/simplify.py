@@ -12,12 +12,12 @@ from fadiff.converter.decompose.contrib import expand_contrib, is_contrib
 from fadiff.converter.decompose.last_joins import joins_last
 from fadiff.converter.decompose.picks import drop_unused, functions_before_parts
 from fadiff.converter.decompose.tables import tabulate
-from fadiff.converter.dequantise.strip import strip_quantisation
+from fadiff.converter.dequantise.strip import QUANTISED, Imported, strip_quantisation
 from fadiff.converter.errors import ModelError, Unsupported, UnsupportedError
 from fadiff.converter.ir.kinds import Kind
 from fadiff.converter.ir.operators import is_a
 from fadiff.converter.ir.program import Program, program_of
-from fadiff.converter.ir.scale import Prescribed
+from fadiff.converter.ir.scale import NOTHING, Prescribed
 from fadiff.converter.ir.stored import StoredWeights
 from fadiff.converter.lower import cannot_load, unknown_operators
 from fadiff.converter.lower.table import expand_functions
@@ -46,6 +46,8 @@ class Pass:
     """Left out where the file prescribes scales: they are of values as they are in it."""
     repeats: bool = False
     """Until there is nothing to change."""
+    folds: bool = True
+    """What it gives is to be normalised."""
 
 
 def _has(kinds: Kind) -> Callable[[Program], bool]:
@@ -85,6 +87,7 @@ PASSES = (
         _has(Kind.RESHAPE | Kind.TRANSPOSE),
         lambda program, _: (moves_behind(program).model, ()),
         of_floats=True,
+        folds=False,
     ),
     Pass(
         "left out, because nothing reads it",
@@ -140,7 +143,9 @@ def simplify(
             notes.append(
                 "MatMulNBits: weights take eight bits here, with one scale for a layer, whatever they had"
             )
-    model, imported = strip_quantisation(file, model)
+    imported = Imported(NOTHING, ())
+    if any(node.op_type in QUANTISED for node in model.graph.node):
+        model, imported = strip_quantisation(file, model)
     given = imported.given
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)
@@ -169,7 +174,7 @@ def simplify(
             if done and made.note:
                 notes.append(f"{made.note}: {', '.join(done)}")
             if changed is not program.model:
-                program = program.changed(normalise(file, changed))
+                program = program.changed(normalise(file, changed) if made.folds else changed)
 
     samples: Samples = ()
     apply(DROP_EMPTY)

@@ -41,17 +41,19 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = tuple(record for page in _PAGES for 
 
 WRITTEN = frozenset(record.op for record in DECOMPOSITIONS)
 """Operators that may be written as others."""
+_BY_NAME = {op: tuple(record for record in DECOMPOSITIONS if record.op == op) for op in WRITTEN}
 
 
 def find(program: Program, node: Node) -> Decomposition | None:
     """The record that writes a node as others, None where there is none or a constraint is broken."""
-    fits = (e for e in _entries(node) if reason(program, node) is None and e.applies(program, node))
-    return next((e for e in fits if all(c(program, node) is None for c in e.constraints)), None)
+    if node.domain or node.op not in _BY_NAME or reason(program, node) is not None:
+        return None
+    return next((entry for entry in _BY_NAME[node.op] if entry.applies(program, node)), None)
 
 
 def reason(program: Program, node: Node) -> str | None:
     """Why a node that has records is not written as others; None when it is (or has none)."""
-    entries = _entries(node)
+    entries = _BY_NAME.get("" if node.domain else node.op, ())
     unknown = next((v for v in node.inputs if entries and v and v not in program.shapes), None)
     if unknown is not None:
         return f"the shape of {unknown} is not static"
@@ -59,10 +61,6 @@ def reason(program: Program, node: Node) -> str | None:
     return next(
         (why for e in fits or entries for c in e.constraints if (why := c(program, node)) is not None), None
     )
-
-
-def _entries(node: Node) -> tuple[Decomposition, ...]:
-    return tuple(entry for entry in DECOMPOSITIONS if entry.op == node.op and node.domain == "")
 
 
 def decompose(program: Program, samples: Samples) -> tuple[onnx.ModelProto, tuple[str, ...]]:

@@ -13,9 +13,8 @@ from onnx_ir import Value
 
 from fadiff.converter.ir.edit import Editor
 from fadiff.converter.ir.kinds import REARRANGE, Kind
-from fadiff.converter.ir.operators import is_a
+from fadiff.converter.ir.operators import is_a, parts_along
 from fadiff.converter.ir.program import Program
-from fadiff.converter.plan.joins import parts_along
 
 
 def joins_last(program: Program) -> tuple[onnx.ModelProto, tuple[str, ...]]:

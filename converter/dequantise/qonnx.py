@@ -22,14 +22,14 @@ from fadiff.converter.ir.edit import Editor
 from fadiff.converter.read.fold import constant_tensors, fold_constants
 from fadiff.converter.read.opsets import opset_of
 
-_QUANT = ("BipolarQuant", "Quant")
+QUANT_NODES = ("BipolarQuant", "Quant")
 _DOMAINS = frozenset(("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"))
 
 
 def expand_quant_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its Quant nodes rewritten, as far as they can be."""
     graph = model.graph
-    found = [node for node in graph.node if node.op_type in _QUANT and node.domain in _DOMAINS]
+    found = [node for node in graph.node if node.op_type in QUANT_NODES and node.domain in _DOMAINS]
     if not found:
         return model
     fold_constants(model)  # scales and bit widths that are computed

@@ -28,7 +28,7 @@ from fadiff.converter.dequantise.affine import (
     quantised,
     reach,
 )
-from fadiff.converter.dequantise.qonnx import expand_quant_nodes
+from fadiff.converter.dequantise.qonnx import QUANT_NODES, expand_quant_nodes
 from fadiff.converter.dequantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
 from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.builder import symmetric_scale
@@ -58,10 +58,14 @@ class Imported:
     """What inputs of the model can be, by their quantisation in the file."""
 
 
+_QUANTISED = {name.rpartition(".")[2] for name in INTEGER_OPERATORS} | {_QUANTISE, _DEQUANTISE}
+QUANTISED = frozenset(_QUANTISED.union(QUANT_NODES))
+"""Operators that quantisation tools write."""
+
+
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Whether a quantisation tool wrote the model."""
-    names = {name.rpartition(".")[2] for name in INTEGER_OPERATORS} | {_QUANTISE, _DEQUANTISE}
-    return any(node.op_type in names for node in model.graph.node)
+    """Whether ONNX Runtime can run what a quantisation tool wrote."""
+    return any(node.op_type in _QUANTISED for node in model.graph.node)
 
 
 def strip_quantisation(file: str, model: onnx.ModelProto) -> tuple[onnx.ModelProto, Imported]:

@@ -258,6 +258,15 @@ def _pair(prefix: Sequence[int], values: Sequence[int]) -> tuple[int, int]:
     return int(first), int(second)
 
 
+def parts_along(inner: Sequence[int], axis: int, outer: Sequence[int], along: int) -> tuple[int, int] | None:
+    """The indices of `axis` under another shape: how many of its axis `along` each becomes, and how often all
+    repeat there; None where other axes tell them apart, too."""
+    size, least = math.prod(inner[axis + 1 :]), math.prod(outer[along + 1 :])
+    if size % least or outer[along] * least % (size * inner[axis]):
+        return None
+    return size // least, outer[along] * least // (size * inner[axis])
+
+
 def macs_of(program: Program, node: Node) -> int:
     """Multiply-accumulates of a product (Conv, ConvTranspose, Gemm, MatMul), 0 of any other node, and of
     one whose shapes are not known."""

@@ -114,7 +114,7 @@ _READERS = {**dict.fromkeys(named(Kind.PRODUCT), 1), "Gather": 0}
 
 
 @dataclass(frozen=True)
-class Steps:
+class Dequantisation:
     """Scale and zero of integers: value = scale * (integer - zero), both of one element or along an axis."""
 
     scale: np.ndarray
@@ -161,16 +161,16 @@ class StoredWeight:
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    steps: Steps | None = None
-    """Steps of integers."""
+    dequantisation: Dequantisation | None = None
+    """Of integers."""
     owner: _Descriptor | None = None
     """Keeps a temporary file open that has no name: it goes with the process, however that ends."""
 
     def read(self) -> np.ndarray:
         """The content in float32; mapped, not read, where the file has float32."""
         content = np.memmap(self.file, self.dtype, "r", self.offset, self.shape)
-        if self.steps is not None:
-            return self.steps.values(content)
+        if self.dequantisation is not None:
+            return self.dequantisation.values(content)
         return content if self.dtype == np.float32 else content.astype(np.float32)
 
 
@@ -183,14 +183,14 @@ class StoredWeights(Mapping[str, np.ndarray]):
     @property
     def scales(self) -> dict[str, float]:
         """The scales that the file gives to its int8 weights, where one tensor has one."""
-        steps = {name: place.steps for name, place in self.places.items() if place.steps is not None}
-        found = {name: entry.symmetric_scale for name, entry in steps.items()}
+        integers = {name: known for name, place in self.places.items() if (known := place.dequantisation)}
+        found = {name: known.symmetric_scale for name, known in integers.items()}
         return {name: scale for name, scale in found.items() if scale is not None}
 
     @property
     def requantised(self) -> tuple[str, ...]:
         """Integers with scales per channel or zero points: they get one scale without."""
-        return tuple(n for n, p in self.places.items() if p.steps is not None and n not in self.scales)
+        return tuple(n for n, p in self.places.items() if p.dequantisation and n not in self.scales)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.places[name].read()
@@ -258,10 +258,10 @@ def store_weights(path: Path, model: onnx.ModelProto) -> StoredWeights:
         elif tensor.data_type in _INTEGERS and _nbytes(tensor) >= _LARGE_INTEGERS:
             alone = readers.get(tensor.name, [])
             dequantised = len(alone) == 1 and alone[0].input[0] == tensor.name
-            steps = _steps(alone[0], small) if dequantised else None
-            name = alone[0].output[0] if steps is not None else ""
+            known = _dequantisation(alone[0], small) if dequantised else None
+            name = alone[0].output[0] if known is not None else ""
             if _feeds_products(name, readers) and name not in ends:
-                places[name] = replace(_place(path, tensor), steps=steps)
+                places[name] = replace(_place(path, tensor), dequantisation=known)
                 _add_input(graph, name, tensor, onnx.TensorProto.FLOAT)
                 gone.add(tensor.name)
     kept = [node for node in graph.node if not any(value in places for value in node.output)]
@@ -285,7 +285,7 @@ def _feeds_products(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) 
     return bool(name and readers.get(name)) and all(map(reads, readers[name]))
 
 
-def _steps(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Steps | None:
+def _dequantisation(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Dequantisation | None:
     """Scale and zero point of a DequantizeLinear whose are constant, None of another node."""
     plain = node.op_type == "DequantizeLinear" and node.domain in ("", "ai.onnx")
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
@@ -296,7 +296,7 @@ def _steps(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> S
     zero = onnx.numpy_helper.to_array(constants[node.input[2]]) if given else np.zeros_like(scale, np.int8)
     if scale.dtype != np.float32 or scale.ndim > 1:
         return None
-    return Steps(scale, zero, attributes.get("axis", 1))
+    return Dequantisation(scale, zero, attributes.get("axis", 1))
 
 
 def _add_input(

@@ -1,4 +1,4 @@
-"""Strided: an ONNX value as an access pattern into a stored tensor, in the manner of numpy strides.
+"""StridedView: an ONNX value as an access pattern into a stored tensor, in the manner of numpy strides.
 
 Each ONNX axis is a list of factors (size, stride), outermost first: axis index = mixed-radix
 number of the factor indices.  With factors instead of one stride per axis, a reshape only regroups
@@ -20,7 +20,7 @@ Axis = tuple[Factor, ...]
 
 
 @dataclass(frozen=True)
-class Strided:
+class StridedView:
     """Elements of `tensor` seen in ONNX axis order; `scale` is the meaning of one int8 step."""
 
     tensor: str
@@ -38,11 +38,11 @@ class Strided:
         """Number of elements."""
         return math.prod(self.shape)
 
-    def transpose(self, order: Sequence[int]) -> Strided:
+    def transpose(self, order: Sequence[int]) -> StridedView:
         """Axes permuted: new axis i is old axis order[i]."""
         return replace(self, axes=tuple(self.axes[i] for i in order))
 
-    def reshape(self, shape: Sequence[int]) -> Strided | None:
+    def reshape(self, shape: Sequence[int]) -> StridedView | None:
         """The same elements in row-major order under another shape; None if strides cannot say it."""
         factors = list(merged(f for axis in self.axes for f in axis))
         axes: list[Axis] = []
@@ -67,7 +67,7 @@ class Strided:
             axes.append(tuple(axis))
         return replace(self, axes=tuple(axes))
 
-    def slice(self, axis: int, start: int, step: int, count: int) -> Strided | None:
+    def slice(self, axis: int, start: int, step: int, count: int) -> StridedView | None:
         """`count` indices start, start + step, ... of an axis; None if strides cannot say it."""
         factors = merged(self.axes[axis])
         if count == 1:
@@ -91,10 +91,10 @@ class Strided:
             return rest.slice(axis, start % inner, 1, count)
         return None
 
-    def _with_axis(self, axis: int, factors: Axis, offset: int) -> Strided:
+    def _with_axis(self, axis: int, factors: Axis, offset: int) -> StridedView:
         return replace(self, offset=offset, axes=(*self.axes[:axis], factors, *self.axes[axis + 1 :]))
 
-    def expand(self, shape: Sequence[int]) -> Strided:
+    def expand(self, shape: Sequence[int]) -> StridedView:
         """Broadcast to `shape` by ONNX (numpy) rules, with strides of zero."""
         missing = len(shape) - len(self.axes)
         axes: list[Axis] = [()] * missing + list(self.axes)
@@ -103,7 +103,7 @@ class Strided:
                 axes[i] = ((wanted, 0),)
         return replace(self, axes=tuple(axes))
 
-    def with_scale(self, scale: float) -> Strided:
+    def with_scale(self, scale: float) -> StridedView:
         """The same integers with another meaning."""
         return replace(self, scale=scale)
 
@@ -150,15 +150,15 @@ def merged(factors: Iterable[Factor]) -> Axis:
 
 def dense(
     tensor: str, shape: Sequence[int], scale: float | None, order: Sequence[int] | None = None
-) -> Strided:
+) -> StridedView:
     """A whole tensor stored contiguously with its ONNX axes in `order` (default as they are)."""
     order = range(len(shape)) if order is None else order
     strides = dense_strides(tuple(shape[i] for i in order))
     by_axis = {axis: strides[position] for position, axis in enumerate(order)}
-    return Strided(tensor, 0, tuple(merged(((shape[i], by_axis[i]),)) for i in range(len(shape))), scale)
+    return StridedView(tensor, 0, tuple(merged(((shape[i], by_axis[i]),)) for i in range(len(shape))), scale)
 
 
-def common_loops(values: Sequence[Strided]) -> Loops | None:
+def common_loops(values: Sequence[StridedView]) -> Loops | None:
     """The smallest loop nest that walks values of equal shape together, in the order of the last.
 
     None when their factors do not split alike.

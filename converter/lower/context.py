@@ -12,7 +12,7 @@ from fadiff.converter.ir.graph import Activation, DType, ElementType, View
 from fadiff.converter.ir.host import Copy, HostOperator, Lookup
 from fadiff.converter.ir.loops import Loops
 from fadiff.converter.ir.program import Program
-from fadiff.converter.ir.strided import Strided, common_loops, dense, merged
+from fadiff.converter.ir.strided import StridedView, common_loops, dense, merged
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.weights import Quantisation, Quantised, product_scale, shift_of_bias
 from fadiff.converter.quantise.zeros import LOWEST
@@ -35,14 +35,14 @@ class Lowering:
         self.program = program
         self.quantisation = quantisation
         self.graph = GraphBuilder(name)
-        self.values: dict[str, Strided] = {}
-        self.bordered: dict[str, Strided] = {}
-        self._constants: dict[str, Strided] = {}
+        self.values: dict[str, StridedView] = {}
+        self.bordered: dict[str, StridedView] = {}
+        self._constants: dict[str, StridedView] = {}
         self._weights: dict[str, list[str]] = {}
 
     # reading -------------------------------------------------------------------------------
 
-    def value(self, name: str) -> Strided:
+    def value(self, name: str) -> StridedView:
         """How a value is stored; a quantised constant becomes a constant tensor."""
         if name in self.values:
             return self.values[name]
@@ -91,11 +91,11 @@ class Lowering:
         """A constant operand of a product as integers, None for a computed one."""
         return self.quantisation.weights.get(name)
 
-    def is_whole(self, value: Strided) -> bool:
+    def is_whole(self, value: StridedView) -> bool:
         """Whether a value is all of its tensor."""
         return value.covers(self.graph.tensors[value.tensor].size)
 
-    def is_dense(self, value: Strided, order: Sequence[int] | None = None) -> bool:
+    def is_dense(self, value: StridedView, order: Sequence[int] | None = None) -> bool:
         """Whether a value is all of its tensor, with its axes in `order` (default as they are)."""
         return self.is_whole(value) and value.axes == dense("", value.shape, None, order).axes
 
@@ -108,7 +108,7 @@ class Lowering:
 
     # writing -------------------------------------------------------------------------------
 
-    def output(self, step: Step, order: Sequence[int] | None = None) -> Strided:
+    def output(self, step: Step, order: Sequence[int] | None = None) -> StridedView:
         """A new dense tensor for the value of a step, stored in axis `order`."""
         value = step.output
         shape = self.program.shapes[value]
@@ -119,7 +119,7 @@ class Lowering:
         self.values[value] = dense(tensor, shape, self.scale(value), order)
         return self.values[value]
 
-    def output_like(self, step: Step, like: Strided) -> Strided:
+    def output_like(self, step: Step, like: StridedView) -> StridedView:
         """A new tensor for the value of a step, stored exactly as `like` (of the same shape) is.
 
         Where `like` is part of a tensor, the output is dense with the same order of factors.
@@ -131,7 +131,7 @@ class Lowering:
             # an order within an axis is none of the ONNX value's: nobody can compare the two
             onnx_name = value if like.is_row_major or order else None
             tensor = self._tensor(value, shape, onnx_name, order)
-            self.values[value] = Strided(tensor, 0, like.axes, self.scale(value))
+            self.values[value] = StridedView(tensor, 0, like.axes, self.scale(value))
             return self.values[value]
         return self.output(step, like.storage_order())
 
@@ -178,12 +178,12 @@ class Lowering:
         """Scale of a tensor that holds `content`."""
         return None if self.is_float else content.scale
 
-    def host(self, step: Step, operator: HostOperator, out: Strided, *inputs: Strided | str) -> None:
+    def host(self, step: Step, operator: HostOperator, out: StridedView, *inputs: StridedView | str) -> None:
         """A host layer for a step: the value that it writes, and those (or the tensors) that it reads."""
         names = tuple(value if isinstance(value, str) else value.tensor for value in inputs)
         self.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)
 
-    def copy(self, value: Strided, order: Sequence[int] | None = None, name: str = "copy") -> Strided:
+    def copy(self, value: StridedView, order: Sequence[int] | None = None, name: str = "copy") -> StridedView:
         """The value moved to a dense tensor of its own, stored in axis `order`."""
         shape = value.shape
         order = tuple(range(len(shape))) if order is None else tuple(order)
@@ -202,24 +202,28 @@ class Lowering:
         self.move(value, out, name)
         return out
 
-    def reshaped(self, value: Strided, shape: Sequence[int]) -> Strided:
+    def reshaped(self, value: StridedView, shape: Sequence[int]) -> StridedView:
         """The value under another shape, through a dense copy where its strides cannot say it."""
         view = value.reshape(tuple(shape)) or self.copy(value).reshape(tuple(shape))
         assert view is not None
         return view
 
-    def sliced(self, value: Strided, axis: int, start: int, step: int, count: int) -> Strided:
+    def sliced(self, value: StridedView, axis: int, start: int, step: int, count: int) -> StridedView:
         """Evenly spaced indices of an axis, through a dense copy where strides cannot say it."""
         part = value.slice(axis, start, step, count) or self.copy(value).slice(axis, start, step, count)
         assert part is not None
         return part
 
-    def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
+    def move(
+        self, source: StridedView, target: StridedView, name: str = "copy", nodes: tuple[str, ...] = ()
+    ) -> None:
         """A host layer that copies elements between two accesses of equal shape and scale."""
         source, loops = self.walk(source, target)
         self.graph.host(f"{target.tensor}.{name}", Copy(loops), (source.tensor,), (target.tensor,), nodes)
 
-    def rescale(self, source: Strided, target: Strided, name: str, nodes: tuple[str, ...] = ()) -> None:
+    def rescale(
+        self, source: StridedView, target: StridedView, name: str, nodes: tuple[str, ...] = ()
+    ) -> None:
         """A host layer that copies elements between two accesses of equal shape, to the scale of `target`."""
         if source.scale == target.scale or source.scale is None or target.scale is None:
             self.move(source, target, name, nodes)
@@ -229,7 +233,7 @@ class Lowering:
         entries = self.graph.constant(f"{name}.table", (256,), "int8", target.scale, table)
         self.graph.host(name, Lookup(loops), (source.tensor, entries), (target.tensor,), nodes)
 
-    def walk(self, source: Strided, target: Strided) -> tuple[Strided, Loops]:
+    def walk(self, source: StridedView, target: StridedView) -> tuple[StridedView, Loops]:
         """Loops over two accesses of equal shape.
 
         Where their axes split differently the source goes through a plain dense tensor, which is returned.
@@ -237,7 +241,9 @@ class Lowering:
         (source,), loops = self.together((source,), target)
         return source, loops
 
-    def together(self, operands: Sequence[Strided], out: Strided) -> tuple[tuple[Strided, ...], Loops]:
+    def together(
+        self, operands: Sequence[StridedView], out: StridedView
+    ) -> tuple[tuple[StridedView, ...], Loops]:
         """Operands of the shape of the result, each through a dense tensor where their axes split differently
         from those of the others, and loops over all."""
         loops = common_loops((*operands, out))
@@ -247,7 +253,7 @@ class Lowering:
         assert loops is not None
         return tuple(operands), loops
 
-    def rename(self, value: Strided, onnx_name: str, row_major: bool) -> None:
+    def rename(self, value: StridedView, onnx_name: str, row_major: bool) -> None:
         """Record that a whole tensor is the ONNX value `onnx_name`.
 
         Stored row-major, its flat content is the ONNX value's (whatever the two shapes); else its
@@ -257,7 +263,7 @@ class Lowering:
         order = None if row_major else value.storage_order()
         self.graph.tensors[value.tensor] = replace(tensor, onnx_name=onnx_name, onnx_axes=order)
 
-    def image(self, value: Strided) -> tuple[Strided, tuple[int, int, int, int]]:
+    def image(self, value: StridedView) -> tuple[StridedView, tuple[int, int, int, int]]:
         """A value N C H W (or N C W) as an image access with unit channel stride, and its N H W C strides.
 
         Copied when its strides do not allow that.
@@ -284,7 +290,7 @@ def _to_int32(data: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(data, limits.min, limits.max), np.int32)
 
 
-def _image_strides(value: Strided) -> tuple[int, int, int, int] | None:
+def _image_strides(value: StridedView) -> tuple[int, int, int, int] | None:
     axes = [merged(axis) for axis in value.axes]
     if len(axes) == 3:
         axes.insert(2, ())
@@ -311,6 +317,6 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def view(value: Strided, g: int, n: int, h: int, w: int, c: int) -> View:
+def view(value: StridedView, g: int, n: int, h: int, w: int, c: int) -> View:
     """A View of a value with the given strides."""
     return View(value.tensor, value.offset, (g, n, h, w, c))

@@ -15,7 +15,7 @@ from fadiff.converter.ir.operators import is_a, written_positions
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import State
 from fadiff.converter.ir.scale import AxisScales, Part
-from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.ir.strided import StridedView, dense
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.float_layers import FloatLayers
 from fadiff.converter.lower.functions import lower_bytes, lower_formula, lower_lookup
@@ -251,13 +251,13 @@ def _give_meaning(lowering: Lowering, name: str, value: str, step: Step | None) 
     lowering.graph.tensors[name] = replace(tensor, along=along)
 
 
-def _ordered_alike(a: Strided, b: Strided) -> bool:
+def _ordered_alike(a: StridedView, b: StridedView) -> bool:
     return (a.is_row_major and b.is_row_major) or (
         a.storage_order() is not None and a.storage_order() == b.storage_order()
     )
 
 
-def _stored_like(lowering: Lowering, value: Strided, like: Strided) -> Strided:
+def _stored_like(lowering: Lowering, value: StridedView, like: StridedView) -> StridedView:
     """The value in a tensor of its own with the scale and the order of axes of another one."""
     model = lowering.graph.tensors[like.tensor]
     tensor = lowering.graph.tensor(f"{value.tensor}.state", model.shape, model.dtype, model.scale)

@@ -13,7 +13,7 @@ from fadiff.converter.ir.host import Add, Binary, HostOperator, Integer, Quantis
 from fadiff.converter.ir.loops import Access, Loops
 from fadiff.converter.ir.operators import norm_affine
 from fadiff.converter.ir.program import Node
-from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.ir.strided import StridedView, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Constraint, Lower, Operator
 from fadiff.converter.lower.context import Lowering
@@ -33,7 +33,9 @@ def lower_integers(lowering: Lowering, step: Step) -> None:
         _integer(lowering, step, last, lowering.output(step))
 
 
-def _integer(lowering: Lowering, step: Step, operands: tuple[Strided, Strided], out: Strided) -> None:
+def _integer(
+    lowering: Lowering, step: Step, operands: tuple[StridedView, StridedView], out: StridedView
+) -> None:
     function = _function(step.head)
     _strided(lowering, step, lambda loops: Integer(loops, function), operands, out)
 
@@ -73,8 +75,8 @@ def _strided(
     lowering: Lowering,
     step: Step,
     operator: Callable[[Loops], HostOperator],
-    operands: tuple[Strided, ...],
-    out: Strided,
+    operands: tuple[StridedView, ...],
+    out: StridedView,
 ) -> None:
     """A host layer that walks all operands together, copied where their strides do not fit."""
     operands, loops = lowering.together([value.expand(out.shape) for value in operands], out)
@@ -98,8 +100,8 @@ def lower_binary(lowering: Lowering, step: Step) -> None:
 
 
 def _all_but_last(
-    lowering: Lowering, step: Step, join: Callable[[Strided, Strided, Strided], None]
-) -> tuple[Strided, Strided] | None:
+    lowering: Lowering, step: Step, join: Callable[[StridedView, StridedView, StridedView], None]
+) -> tuple[StridedView, StridedView] | None:
     """The last two operands of a chain, all before them joined; None where there is only one, the result."""
     first, *others = (lowering.value(v) for v in step.head.inputs)
     if not others:
@@ -114,7 +116,7 @@ def _all_but_last(
     return first, others[-1]
 
 
-def _output(lowering: Lowering, step: Step, *operands: Strided) -> Strided:
+def _output(lowering: Lowering, step: Step, *operands: StridedView) -> StridedView:
     """Stored like the first operand that has the result's shape and a tensor of its own."""
     shape = lowering.program.shapes[step.output]
     for operand in operands:
@@ -124,7 +126,7 @@ def _output(lowering: Lowering, step: Step, *operands: Strided) -> Strided:
 
 
 def _binary(
-    lowering: Lowering, step: Step, a: Strided, b: Strided, out: Strided, activation: Activation
+    lowering: Lowering, step: Step, a: StridedView, b: StridedView, out: StridedView, activation: Activation
 ) -> None:
     shape = out.shape
     a, b = a.expand(shape), b.expand(shape)
@@ -143,7 +145,7 @@ def _binary(
     lowering.host(step, Binary(loops, function, *scales, activation), out, a, b)
 
 
-def _is_zero(lowering: Lowering, value: Strided) -> bool:
+def _is_zero(lowering: Lowering, value: StridedView) -> bool:
     data = lowering.graph.tensors[value.tensor].data
     return data is not None and not data.any()
 
@@ -194,7 +196,7 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
     for name, data in (("multiplier", multiplier), ("addend", addend)):
         tensor = lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data)
         axes = tuple(((data.size, 1),) if axis == 1 else () for axis in range(rank))
-        vectors.append(Strided(tensor, 0, axes, None).expand(value.shape))
+        vectors.append(StridedView(tensor, 0, axes, None).expand(value.shape))
     _, loops = lowering.together((value, *vectors), out)
     lowering.host(step, ScaleShift(loops, step.activation), out, value, *vectors)
 

@@ -16,7 +16,7 @@ from fadiff.converter.ir import host as ops
 from fadiff.converter.ir.builder import GraphBuilder, dense_strides, weight_view
 from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer, View
 from fadiff.converter.ir.loops import Access, Loops
-from fadiff.converter.ir.strided import Strided
+from fadiff.converter.ir.strided import StridedView
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.lower.functions import without_library
 from fadiff.converter.plan.floats import float_states, outputs_of
@@ -130,7 +130,7 @@ class FloatLayers:
         if value in self.integers.quantisation.scales:
             self.integers.values[value] = self._in_int8(value)
 
-    def _in_float(self, value: Strided) -> Strided:
+    def _in_float(self, value: StridedView) -> StridedView:
         """The same access to the float32 form of a whole int8 tensor."""
         graph = self.integers.graph
         source, scale = graph.tensors[value.tensor], value.scale or 1.0
@@ -141,7 +141,7 @@ class FloatLayers:
             graph.host(f"{source.name}.to_float", ops.ToFloat(scale), (source.name,), (self._made[key],))
         return replace(value, tensor=self._made[key], scale=None)
 
-    def _in_int8(self, name: str) -> Strided:
+    def _in_int8(self, name: str) -> StridedView:
         graph, value = self.integers.graph, self.floats.values[name]
         if not self.floats.is_whole(value):
             value = self.floats.copy(value)

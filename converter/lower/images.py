@@ -7,7 +7,7 @@ import numpy as np
 from fadiff.converter.decompose.products import resized, scales_of
 from fadiff.converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow, ResizeLinear
 from fadiff.converter.ir.operators import window_of
-from fadiff.converter.ir.strided import Strided
+from fadiff.converter.ir.strided import StridedView
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator, spatial_mean
 from fadiff.converter.lower.context import IMAGE_ORDER, Lowering, image_shape
@@ -16,7 +16,7 @@ from fadiff.converter.lower.rows import lower_reduce
 from fadiff.converter.plan.plan import Step
 
 
-def whole_image(lowering: Lowering, value: Strided) -> Strided:
+def whole_image(lowering: Lowering, value: StridedView) -> StridedView:
     """The value as a whole dense N H W C tensor, copied when it is not one."""
     rank = len(value.axes)
     order = (0, *range(2, rank), 1)
@@ -26,7 +26,7 @@ def whole_image(lowering: Lowering, value: Strided) -> Strided:
     return value if in_place else lowering.copy(value, order, "nhwc")
 
 
-def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, PoolWindow]:
+def _pooled(lowering: Lowering, step: Step) -> tuple[StridedView, StridedView, PoolWindow]:
     """Image, result and window of a pooling node."""
     node = step.head
     source = whole_image(lowering, lowering.value(node.inputs[0]))

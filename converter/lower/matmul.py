@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fadiff.converter.ir.graph import TensorCoreLayer, View
 from fadiff.converter.ir.loops import Dims
-from fadiff.converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
+from fadiff.converter.ir.strided import Axis, Row, StridedView, aligned, dense, joined, merged
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
@@ -41,13 +41,15 @@ def lower_matmul(lowering: Lowering, step: Step) -> None:
     batched_product(lowering, step, left, right, target)
 
 
-def _insert(value: Strided, position: int) -> Strided:
+def _insert(value: StridedView, position: int) -> StridedView:
     axes = list(value.axes)
     axes.insert(len(axes) + position if position < 0 else position, ())
     return replace(value, axes=tuple(axes))
 
 
-def batched_product(lowering: Lowering, step: Step, left: Strided, right: Strided, out: Strided) -> None:
+def batched_product(
+    lowering: Lowering, step: Step, left: StridedView, right: StridedView, out: StridedView
+) -> None:
     """out[..., M, K] = left[..., M, C] right[..., C, K], strides as they are where the array can follow.
 
     The longest batch axis becomes G (or N where the right operand is broadcast); further batch
@@ -94,7 +96,7 @@ class _Loops:
     offsets: tuple[tuple[int, ...], ...]
 
 
-def _loops(left: Strided, right: Strided, out: Strided) -> _Loops | None:
+def _loops(left: StridedView, right: StridedView, out: StridedView) -> _Loops | None:
     batch = aligned([value.axes[:-2] for value in (left, right, out)])
     rows = aligned([(value.axes[-2],) for value in (left, out)])
     if batch is None or rows is None or len(rows) > 3 or not _single(out.axes[-1]):
@@ -120,13 +122,13 @@ def _loops(left: Strided, right: Strided, out: Strided) -> _Loops | None:
     return _Loops(groups, (*lone, *pixels, *[one] * 3)[:3], offsets)
 
 
-def _view(value: Strided, offset: int, loops: _Loops, operand: int, last: int) -> View:
+def _view(value: StridedView, offset: int, loops: _Loops, operand: int, last: int) -> View:
     group = loops.groups[1][2 if operand else 0]
     n, p, q = (strides[operand] for _, strides in loops.rows)
     return View(value.tensor, value.offset + offset, (group, n, p, q, last))
 
 
-def _with_runs(lowering: Lowering, value: Strided, *, rows: bool) -> Strided:
+def _with_runs(lowering: Lowering, value: StridedView, *, rows: bool) -> StridedView:
     """The value itself if the array can read it, else a dense copy.
 
     Left operand: the reduction axis must have stride 1.  Right: reduction and column axis must

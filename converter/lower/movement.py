@@ -11,13 +11,12 @@ import numpy as np
 
 from fadiff.converter.ir.host import Fill, Gather, Rows, Scatter
 from fadiff.converter.ir.kinds import Kind, named
-from fadiff.converter.ir.operators import padding, written_positions
+from fadiff.converter.ir.operators import padding, parts_along, written_positions
 from fadiff.converter.ir.scale import AxisScales, Part
-from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.ir.strided import StridedView, dense
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
-from fadiff.converter.plan.joins import parts_along
 from fadiff.converter.plan.plan import Step
 from fadiff.converter.quantise.scales import in_models_order, way_out
 
@@ -51,7 +50,7 @@ def lower_concat(lowering: Lowering, step: Step) -> None:
         lowering.rescale(operand, part, step.name, step.onnx_nodes)
 
 
-def _parts(out: Strided, operands: Sequence[Strided], axis: int) -> list[Strided]:
+def _parts(out: StridedView, operands: Sequence[StridedView], axis: int) -> list[StridedView]:
     """Where operands lie in a concatenation."""
     ends = itertools.accumulate(operand.shape[axis] for operand in operands)
     found = []
@@ -80,7 +79,7 @@ def _join(
     lowering.graph.tensors[out.tensor] = replace(tensor, along=along)
 
 
-def _meanings(lowering: Lowering, name: str, operand: Strided, axis: int) -> Sequence[Part]:
+def _meanings(lowering: Lowering, name: str, operand: StridedView, axis: int) -> Sequence[Part]:
     """Of the indices of an axis of an operand, which may itself be a join under another shape."""
     assert operand.scale is not None
     source = lowering.graph.tensors[operand.tensor]
@@ -113,7 +112,7 @@ def lower_slice(lowering: Lowering, step: Step) -> None:
     lowering.values[step.output] = value
 
 
-def take_range(lowering: Lowering, value: Strided, axis: int, picked: range) -> Strided:
+def take_range(lowering: Lowering, value: StridedView, axis: int, picked: range) -> StridedView:
     """The given indices of an axis as a view, through a dense copy where strides cannot say it."""
     if picked.step < 0 and len(picked) > 1:
         part = take_range(lowering, value, axis, picked[::-1])
@@ -162,7 +161,9 @@ def lower_gather(lowering: Lowering, step: Step) -> None:
     gather(lowering, step, value, axis, name, lowering.output(step))
 
 
-def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: str, out: Strided) -> None:
+def gather(
+    lowering: Lowering, step: Step, value: StridedView, axis: int, indices: str, out: StridedView
+) -> None:
     """out[..., j..., ...] = value[..., indices[j...], ...] between row-major tensors."""
     if not lowering.is_dense(value):
         value = lowering.copy(value)
@@ -227,7 +228,7 @@ def _element(lowering: Lowering, value: float, scale: float | None) -> float:
 
 
 def _pad_by_index(
-    lowering: Lowering, step: Step, value: Strided, begin: list[int], end: list[int], mode: str
+    lowering: Lowering, step: Step, value: StridedView, begin: list[int], end: list[int], mode: str
 ) -> None:
     padded = [i for i in range(len(begin)) if begin[i] or end[i]]
     if not padded:
@@ -241,8 +242,8 @@ def _pad_by_index(
 
 
 def gather_axis(
-    lowering: Lowering, step: Step, value: Strided, axis: int, index: np.ndarray, *, last: bool
-) -> Strided:
+    lowering: Lowering, step: Step, value: StridedView, axis: int, index: np.ndarray, *, last: bool
+) -> StridedView:
     """One axis picked by constant indices; the last of several writes the step's output."""
     shape = tuple(len(index) if i == axis else size for i, size in enumerate(value.shape))
     name = lowering.graph.tensor(f"{step.name}.indices", index.shape, "int32", None, index.astype(np.int32))
@@ -298,7 +299,7 @@ def lower_scatter(lowering: Lowering, step: Step) -> None:
 
 
 def _like(
-    lowering: Lowering, step: Step, value: Strided, out: Strided, order: Sequence[int], name: str
+    lowering: Lowering, step: Step, value: StridedView, out: StridedView, order: Sequence[int], name: str
 ) -> str:
     """A whole tensor that holds a value as the output is stored: in its order, of its scale."""
     tensor = lowering.graph.tensors[value.tensor]

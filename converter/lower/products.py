@@ -21,7 +21,7 @@ from fadiff.converter.ir.graph import TensorCoreLayer, View
 from fadiff.converter.ir.loops import Dims
 from fadiff.converter.ir.operators import window_of
 from fadiff.converter.ir.program import Node
-from fadiff.converter.ir.strided import Strided, dense, merged
+from fadiff.converter.ir.strided import StridedView, dense, merged
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import IMAGE_ORDER, Lowering, image_shape, view
@@ -32,7 +32,7 @@ Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
 
-def bordered(lowering: Lowering, node: Node) -> Strided:
+def bordered(lowering: Lowering, node: Node) -> StridedView:
     """The input of a convolution where that has a zero point: the image and the border that it needs.
 
     All convolutions that read the value share one image, which has the widest border.
@@ -54,7 +54,7 @@ def bordered(lowering: Lowering, node: Node) -> Strided:
     return image
 
 
-def _stored(lowering: Lowering, value: str, pads: Pads) -> Strided:
+def _stored(lowering: Lowering, value: str, pads: Pads) -> StridedView:
     """The value in the middle of a larger image, and its zero point around it."""
     inner, zero = lowering.value(value), lowering.zero(value)
     rank = len(inner.axes)
@@ -158,7 +158,7 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     lower_matrix_product(lowering, step, value, product)
 
 
-def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight: Quantised) -> None:
+def lower_matrix_product(lowering: Lowering, step: Step, value: StridedView, weight: Quantised) -> None:
     """[..., M, C] times a constant [C, K]: all leading axes are rows."""
     c, k = weight.data.shape
     rows = value.size // c
@@ -196,7 +196,7 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
     )
 
 
-def _reduction_order(value: Strided) -> tuple[tuple[int, ...] | None, tuple[int, int] | None]:
+def _reduction_order(value: StridedView) -> tuple[tuple[int, ...] | None, tuple[int, int] | None]:
     """How to permute weight rows so that the reduction axis is walked with stride 1.
 
     The factors of a flattened N H W C image come as C, H, W: storing the weight rows as H, W, C

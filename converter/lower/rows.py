@@ -12,7 +12,7 @@ from fadiff.converter.ir import host
 from fadiff.converter.ir.host import Rows
 from fadiff.converter.ir.operators import reduction_axes
 from fadiff.converter.ir.program import Node
-from fadiff.converter.ir.strided import Strided, merged
+from fadiff.converter.ir.strided import StridedView, merged
 from fadiff.converter.lower import constraints as limits
 from fadiff.converter.lower.constraints import Operator
 from fadiff.converter.lower.context import Lowering
@@ -25,7 +25,7 @@ _LOGARITHM_STEPS = 16
 _MOST_THRESHOLDS = 255 * _LOGARITHM_STEPS + 1  # beyond that every result saturates
 
 
-def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> tuple[Strided, Rows]:
+def rows_of(lowering: Lowering, value: StridedView, axes: Sequence[int]) -> tuple[StridedView, Rows]:
     """A whole tensor with `axes` as its row: the value, or a copy with them last where they are no run."""
     factors = sorted((f for axis in axes for f in merged(value.axes[axis])), key=lambda f: -f[1])
     run = merged(factors)
@@ -96,7 +96,7 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
     lowering.host(step, host.Softmax(rows, scale, mask_rows), out, *inputs)
 
 
-def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
+def _computed_mask(lowering: Lowering, step: Step, value: StridedView) -> StridedView:
     """The condition that blanks, one row after the other as the scores are stored.
 
     Outer axes that share the rows are left out: the softmax uses mask rows in turn.
@@ -111,7 +111,7 @@ def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
     return mask if lowering.is_dense(mask) else lowering.copy(mask, name="rows")
 
 
-def _mask(lowering: Lowering, step: Step, value: Strided) -> np.ndarray:
+def _mask(lowering: Lowering, step: Step, value: StridedView) -> np.ndarray:
     """Blanked positions [rows, length]: row r of the softmax uses mask row r modulo rows.
 
     The softmax is along the last axis, stored innermost; a mask that other axes share is kept once
@@ -169,7 +169,7 @@ def lower_instance_norm(lowering: Lowering, step: Step) -> None:
     _normalise(lowering, step, value, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
 
 
-def _channel_rows(lowering: Lowering, value: Strided) -> tuple[Strided, Rows]:
+def _channel_rows(lowering: Lowering, value: StridedView) -> tuple[StridedView, Rows]:
     """A value N C ... stored channels last, with all its pixels as a row."""
     rank, channels = len(value.axes), value.shape[1]
     order = (0, *range(2, rank), 1)
@@ -181,7 +181,7 @@ def _channel_rows(lowering: Lowering, value: Strided) -> tuple[Strided, Rows]:
 def _normalise(
     lowering: Lowering,
     step: Step,
-    value: Strided,
+    value: StridedView,
     rows: Rows,
     affine: tuple[np.ndarray, np.ndarray],
     epsilon: float,
@@ -238,13 +238,13 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     lowering.host(step, host.Reduce(rows, function, float(ratio)), out, source)
 
 
-def _is_stored_in(value: Strided, axes: Sequence[int]) -> bool:
+def _is_stored_in(value: StridedView, axes: Sequence[int]) -> bool:
     """Whether `axes` lie in memory in this order, each in one piece."""
     strides = [stride for axis in axes for _, stride in merged(value.axes[axis])]
     return strides == sorted(strides, reverse=True)
 
 
-def _stride(value: Strided, axis: int) -> int:
+def _stride(value: StridedView, axis: int) -> int:
     factors = merged(value.axes[axis])
     return factors[0][1] if factors else 0
 

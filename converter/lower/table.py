@@ -87,9 +87,8 @@ def find(node: Node) -> Operator | None:
     return None if node.domain else _BY_NAME.get(node.op)
 
 
-def is_known(op: str) -> bool:
-    """Whether a standard operator is in one of the tables or element-wise, in any opset."""
-    return op in named(ELEMENTWISE) | _BY_NAME.keys() | {entry.op for entry in decompose.DECOMPOSITIONS}
+KNOWN = named(ELEMENTWISE) | _BY_NAME.keys() | decompose.WRITTEN
+"""Standard operators that are in one of the tables or element-wise, in any opset."""
 
 
 def unknown_operators(
@@ -119,7 +118,7 @@ def cannot_load(problem: Unsupported) -> bool:
 
 def _is_supported(node: Node) -> bool:
     if node.domain == "":
-        return is_known(node.op) or node.op in FOLDED
+        return node.op in KNOWN | FOLDED
     return is_a(node, ELEMENTWISE)
 
 
@@ -242,7 +241,7 @@ def _is_expandable(node: onnx.NodeProto, opset: int) -> bool:
     # newer than what ONNX Runtime quantises: only the definition is in its opsets
     has_order = node.op_type == "SpaceToDepth" and any(a.name == "mode" for a in node.attribute)
     spelled = statistics or has_order or node.op_type in _ALWAYS
-    if is_known(node.op_type) and not spelled:
+    if node.op_type in KNOWN and not spelled:
         return False
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)

@@ -35,6 +35,8 @@ def keep_float(
     Raises:
         ModelError: there is no such step, or it has no float form.
     """
+    if not (names or wide or program.float_inputs):
+        return tuple(steps)
     chosen = set[str]()
     for name in dict.fromkeys((*names, *wide)):
         state = next((s for s in program.states if name in (s.input, s.output)), None)

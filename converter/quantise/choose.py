@@ -45,7 +45,7 @@ _MOST_MACS = 6e9
 """Most multiply-accumulates of a pass over the samples that the choice is made on."""
 
 Scores = Sequence[float]
-"""Signal to noise of one recipe or draft in dB, one for each fold."""
+"""Signal to noise of one recipe or candidate in dB, one for each fold."""
 
 
 def gains(scores: Scores, others: Scores) -> bool:

@@ -9,10 +9,9 @@ import numpy as np
 
 from fadiff.converter.ir.builder import INT8_MAX, symmetric_scale
 from fadiff.converter.ir.kinds import Kind
-from fadiff.converter.ir.operators import is_a, keeps_scale, linear_factor
+from fadiff.converter.ir.operators import is_a, keeps_scale, linear_factor, parts_along
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.floats import only_in_float, outputs_of
-from fadiff.converter.plan.joins import parts_along
 from fadiff.converter.plan.plan import Step
 
 _TOLERATED_RATIO = 2.0

@@ -1,4 +1,5 @@
-"""draft: a simplified model, planned; columns of its inputs and its channels made alike where that gains.
+"""Candidates for calibration: a simplified model, planned; channels, also of inputs, made alike where that
+gains.
 
 Equalised weights are never coarser, but channels of activations that were alike may no longer be; a column
 that is made loud costs the weights of others steps.  Whether that is better only runs of the network tell.
@@ -38,7 +39,7 @@ from fadiff.converter.simplify import Simplified
 
 
 @dataclass(frozen=True)
-class Draft:
+class Candidate:
     """A model as it is to be calibrated, and what was done to it."""
 
     calibration: Calibration
@@ -47,13 +48,13 @@ class Draft:
     """Lines that say what was tried."""
 
 
-Change = Callable[[Calibration], Draft | None]
-"""Makes a changed draft from one as it is calibrated; None where there is nothing to change."""
+Change = Callable[[Calibration], Candidate | None]
+"""Makes a changed candidate from one as it is calibrated; None where there is nothing to change."""
 
 
 @dataclass(frozen=True)
-class Drafter:
-    """The common part of all drafts of a model.
+class Candidates:
+    """The common part of all candidates of a model.
 
     `given` are scales that the file prescribes, `samples` the user's calibration inputs (if any);
     `keep_float` names layers that stay in float32 (converter/plan/floats.py).
@@ -71,14 +72,14 @@ class Drafter:
     wide: Collection[str] = ()
     """Those of them whose products are the array's, with 16-bit activations."""
 
-    def best(self, progress: Callable[[str], None]) -> Draft:
-        """The draft that does best; where nothing can be judged, one with all channels equalised.
+    def best(self, progress: Callable[[str], None]) -> Candidate:
+        """The candidate that does best; where nothing can be judged, one with all channels equalised.
 
         Raises:
             ModelError: the samples do not fit the model.
             UnsupportedError: steps that cannot be lowered.
         """
-        best = self._draft(self.simplified.program)
+        best = self._candidate(self.simplified.program)
         if self.element != "int8":
             return best
         if EQUALISE_CHANNELS not in self.without:
@@ -94,17 +95,17 @@ class Drafter:
         of_floats = self.element == "int8" and not (self.given.steps or self.simplified.program.weights)
         return of_floats and bool(self.samples) and CHANNEL_SCALES not in self.without
 
-    def _enlarged(self, plain: Calibration) -> Draft | None:
-        """A draft whose parts of one product are of one size, which makes none coarser."""
+    def _enlarged(self, plain: Calibration) -> Candidate | None:
+        """A candidate whose parts of one product are of one size, which makes none coarser."""
         samples = () if plain.program.weights or self.given.steps else plain.samples or self.draw()
         if not samples:
             return None
         model, names = enlarge_parts(self.file, plain.program, samples)
         note = f"{EQUALISE_CHANNELS}: scales of their own for parts of one product ({', '.join(names)})"
-        return self._draft(plain.program.changed(model), note=note) if names else None
+        return self._candidate(plain.program.changed(model), note=note) if names else None
 
-    def _balanced(self, plain: Calibration) -> Draft | None:
-        """A draft whose inputs have columns that are alike, if they can be made so."""
+    def _balanced(self, plain: Calibration) -> Candidate | None:
+        """A candidate whose inputs have columns that are alike, if they can be made so."""
         if plain.program.weights or self.given.steps:
             return None
         start = self.simplified.program  # (not `plain`: joined to inputs is enlarged when these are alike)
@@ -112,20 +113,20 @@ class Drafter:
         if not names:
             return None
         note = f"{', '.join(names)}: offsets or scales of columns, the weights behind take them back"
-        draft = self._draft(moves_behind(start.changed(model)), note=note)
-        enlarged = self._enlarged(draft.calibration) or draft
-        return replace(enlarged, notes=draft.notes)
+        balanced = self._candidate(moves_behind(start.changed(model)), note=note)
+        enlarged = self._enlarged(balanced.calibration) or balanced
+        return replace(enlarged, notes=balanced.notes)
 
-    def _equalised(self, plain: Calibration) -> Draft | None:
-        """A draft with channels equalised between all pairs of layers, if that makes weights finer."""
+    def _equalised(self, plain: Calibration) -> Candidate | None:
+        """A candidate with channels equalised between all pairs of layers, if that makes weights finer."""
         seen = () if plain.program.weights or FOLD_EPILOGUES in self.without else plain.samples
         pairs = () if self.given.steps else find_pairs(self.file, plain.program, seen)
         if not pairs:
             return None
         model, note, caps = equalise(plain.program, pairs)
-        return self._draft(plain.program.changed(model), caps, note)
+        return self._candidate(plain.program.changed(model), caps, note)
 
-    def _draft(self, program: Program, caps: Collection[str] = (), note: str = "") -> Draft:
+    def _candidate(self, program: Program, caps: Collection[str] = (), note: str = "") -> Candidate:
         if self._has_blocks and not caps and (sorted_model := sort_channels(program)) is not None:
             program = program.changed(sorted_model)
         steps = self._plan(program, caps=caps)
@@ -146,7 +147,7 @@ class Drafter:
             self.without,
             self._has_blocks,
         )
-        return Draft(calibration, (note,) if note else ())
+        return Candidate(calibration, (note,) if note else ())
 
     def _kept(self, program: Program, steps: tuple[Step, ...], known: Mapping[str, float]) -> Prescribed:
         """What stays of the file's zero points and scales of output channels, where its scales do."""
@@ -167,8 +168,8 @@ class Drafter:
         return keep_float(self.file, program, widened(steps, self.wide), self.keep_float, self.wide)
 
 
-def _better(name: str, change: Change, before: Draft, progress: Callable[[str], None]) -> Draft:
-    """The changed draft if it gains on folds, fitted to the other samples, or if nothing can be judged."""
+def _better(name: str, change: Change, before: Candidate, progress: Callable[[str], None]) -> Candidate:
+    """The changed one if it gains on folds, fitted to the other samples, or if nothing can be judged."""
     plain = before.calibration
     after = change(plain)
     if after is None:
@@ -180,8 +181,8 @@ def _better(name: str, change: Change, before: Draft, progress: Callable[[str], 
     fitted = [change(fitting) for fitting, _ in plain.folds]
     scores = [plain.promise(fold) for fold in range(len(fitted))]
     changed = [
-        score if draft is None else replace(draft.calibration, without=JUDGED).promise(fold)
-        for fold, (draft, score) in enumerate(zip(fitted, scores, strict=True))
+        score if candidate is None else replace(candidate.calibration, without=JUDGED).promise(fold)
+        for fold, (candidate, score) in enumerate(zip(fitted, scores, strict=True))
     ]
     tried = f"{name}: {listed(scores)} dB on held-out samples without, {listed(changed)} with it"
     lines = (*before.lines, tried)
