@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fadiff.converter.ir.kinds import Kind
-from fadiff.converter.ir.operators import is_a, linear_factor, window_of
+from fadiff.converter.ir.operators import is_a, linear_factor, pads_of
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import Step
@@ -88,11 +88,7 @@ def is_read_shifted(program: Program, step: Step, value: str, *, bordered: bool 
     if step.head.op != "Conv" or bordered:
         return True
     weight, shape = program.shapes[step.head.inputs[1]], program.shapes[value]
-    return not any(window_of(step.head, _plane(shape), weight[2:]).pads)
-
-
-def _plane(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (shape[2], shape[3]) if len(shape) == 4 else (1, shape[2])
+    return not any(pads_of(step.head, shape[2:], weight[2:]))
 
 
 def is_table(program: Program, step: Step) -> bool:

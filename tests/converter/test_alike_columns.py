@@ -8,7 +8,7 @@ import pytest
 
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.quantise.columns import balance_inputs
-from fadiff.converter.quantise.equalise import equalise, find_pairs
+from fadiff.converter.quantise.equalise import _is_ceiling, equalise, find_pairs
 from fadiff.converter.quantise.factors import by_inputs, largest_of_inputs, largest_of_outputs
 from fadiff.converter.quantise.parted import enlarge_parts
 from tests.converter.oracle import session, weights
@@ -52,6 +52,29 @@ def test_what_may_stand_between_channels_that_are_equalised(body: str, is_pair: 
         body, *IMAGES, w=_channels(16, 1, 4, axis=0), v=np.ones((3, 3, 1, 1)) * _channels(0.1, 1, 1, axis=1)
     )
     assert bool(find_pairs("m", program_of(net), ())) == is_pair
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_one"),
+    [
+        (0, 6, True),
+        (-1, 6, False),
+        (1, 6, False),
+        (0, 0, False),
+        (-2, -1, False),
+        (0, np.inf, False),
+        (0, None, False),
+        (None, 6, False),
+        (None, None, False),
+    ],
+)
+def test_a_clip_from_zero_to_a_bound_is_a_ceiling(
+    low: float | None, high: float | None, is_one: bool
+) -> None:
+    bounds = {name: np.float32(at) for name, at in (("low", low), ("high", high)) if at is not None}
+    inputs = ", ".join(name if name in bounds else "" for name in ("low", "high"))
+    net = program(f"y = Clip (x, {inputs})", **bounds)
+    assert _is_ceiling(net, net.nodes[0]) == is_one
 
 
 @pytest.mark.parametrize(

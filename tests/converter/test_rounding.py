@@ -17,6 +17,7 @@ from fadiff.converter.quantise.bias_correction import certain_mean
 from fadiff.converter.quantise.rounding import InputSums, with_feedback
 from fadiff.converter.quantise.weights import to_int8
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+from tests.converter.programs import program
 
 MIX = weights(90, 2, 6)
 """Six channels that go together: two at a time are independent."""
@@ -38,6 +39,19 @@ def test_between_the_nearest_and_the_best_of_all(seed: int) -> None:
 
     best = min(lost(np.rint(row) + np.array([off])) for off in itertools.product(range(-2, 3), repeat=6))
     assert best * 0.999 <= lost(with_feedback(row[None], gram[None])[0]) < 0.7 * lost(np.rint(row))
+
+
+def test_the_mean_of_inputs_has_no_say_where_a_bias_takes_it_back() -> None:
+    """As if it had been taken off before."""
+    node = program("y = MatMul (x, w)").nodes[0]
+    w, step = weights(1, 6, 3), np.float32(0.05)
+    inputs = weights(2, 40, 2) @ MIX + np.float32([5, -3, 2, 0, 1, 4])
+    of_all, of_rest = (InputSums(node, w, 1) for _ in range(2))
+    of_all.add(inputs.astype(np.float64))
+    of_rest.add(inputs - inputs.mean(0, dtype=np.float64))
+    centred = of_all.rounded(step, centred=True)
+    np.testing.assert_array_equal(centred, of_rest.rounded(step, centred=False))
+    assert np.any(centred != of_all.rounded(step, centred=False))
 
 
 def test_long_sums_share_errors_from_block_to_block() -> None:

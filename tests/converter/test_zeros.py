@@ -15,9 +15,10 @@ from fadiff.converter.ir.program import program_of
 from fadiff.converter.ir.scale import Scale
 from fadiff.converter.plan.plan import plan
 from fadiff.converter.quantise.prescribed import kept_zeros
-from fadiff.converter.quantise.zeros import scale_of_all
+from fadiff.converter.quantise.zeros import is_read_shifted, scale_of_all
 from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+from tests.converter.programs import program
 
 # whatever else gains stays out: what is compared is the zero points
 OTHERS = (
@@ -87,6 +88,30 @@ def test_values_that_products_and_tables_alone_touch(tmp_path: Path) -> None:
     assert -128 < zeros["elu"] < 0
     assert zeros["before"] != 0
     assert zeros["clipped"] == 0  # a Flatten moves it
+
+
+@pytest.mark.parametrize(
+    ("shape", "pads"),
+    [
+        ((1, 2, 4, 6), False),
+        ((1, 2, 5, 6), True),
+        ((1, 2, 4, 7), True),
+        ((1, 2, 4), False),
+        ((1, 2, 5), True),
+    ],
+)
+def test_windows_that_reach_beyond_the_image_read_no_zero_point(shape: tuple[int, ...], pads: bool) -> None:
+    """Two by two elements in steps of two: where a size is odd, the last of them has a border."""
+    plane = [2] * (len(shape) - 2)
+    net = program(
+        f'y = Conv <auto_pad = "SAME_UPPER", strides = {plane}> (x, w)',
+        f"float{list(shape)} x",
+        f"float{[1, 3, *(-(-n // 2) for n in shape[2:])]} y",
+        w=weights(1, 3, 2, *plane),
+    )
+    (step,) = plan(net)
+    assert is_read_shifted(net, step, "x") != pads
+    assert is_read_shifted(net, step, "x", bordered=True)
 
 
 def test_the_very_integers(tmp_path: Path) -> None:
