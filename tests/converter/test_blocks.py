@@ -14,7 +14,8 @@ from fadiff.converter import convert
 from fadiff.converter.check.noise import noise_of
 from fadiff.converter.ir.program import program_of
 from fadiff.converter.plan.plan import plan
-from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, could_have_blocks, sort_channels
+from fadiff.converter.quantise.blocks import CHANNEL_BLOCK, block_scales, could_have_blocks, sort_channels
+from fadiff.converter.quantise.seen import Vectors
 from tests.converter.oracle import model_of, session, weights
 from tests.converter.programs import program
 
@@ -90,6 +91,46 @@ def test_blocks_are_worth_it_from_one_decibel(small: float, able: bool) -> None:
     net = program("y = MatMul (x, w)", "float[2,32] x", "float[2,32] y", w=np.eye(32) * channels)
     expected = 10 * np.log10(2 / (1 + small**2)) >= 1
     assert bool(could_have_blocks(net, plan(net))) == expected == able
+
+
+@pytest.mark.parametrize(
+    ("largest", "others", "is_gain"),
+    [(1.66, 0, True), (1.68, 0, False), (1.66, 1, False), (1, 1, True), (1, 2, True), (1, 3, False)],
+)
+def test_noise_of_inputs_and_weights_decides_on_blocks(largest: float, others: int, is_gain: bool) -> None:
+    """Half of 32 channels a tenth as large: squares of steps sum to 32 with one scale, to 16.16 with two, the
+    weights' own squares to 16.16.
+
+    By L of inputs noise falls from 16.16 L^2 + 32 to 16.16 (L^2 + 1): by 1 dB at L = 1.67; at L = 1 by 33 %,
+    where 0.5 dB of three products need 32.6 %, of four 43.5.
+    """
+    channels = np.repeat(np.float32([0.1, 1]), CHANNEL_BLOCK)
+    chain = "".join(f" v{i + 1} = MatMul (v{i}, even)" for i in range(others))
+    net = program(
+        f"v0 = MatMul (x, w){chain} y = Relu (v{others})",
+        "float[2,32] x",
+        "float[2,32] y",
+        w=np.eye(32) * channels,
+        even=np.ones((32, 32)),
+    )
+    steps = plan(net)
+    able = could_have_blocks(net, steps)
+    assert [step.head.outputs[0] for step in able] == ["v0"]
+    seen = Vectors(np.array([largest, 0.5]), np.array([0.5, 1.5]), np.ones((2, 32)))
+    found = block_scales(net, steps, able, {"x": seen})
+    assert list(found) == (["w"] if is_gain else [])
+    if is_gain:
+        np.testing.assert_allclose(found["w"], channels[None] / 127, rtol=2e-6)
+        assert np.all(found["w"] * 127 > channels)
+
+
+def test_no_block_is_finer_than_the_largest_by_more_than_256() -> None:
+    channels = np.repeat(np.float32([1, 1e-4]), CHANNEL_BLOCK)
+    net = program("y = MatMul (x, w)", "float[2,32] x", "float[2,32] y", w=np.eye(32) * channels)
+    steps = plan(net)
+    seen = {"x": Vectors(np.zeros(2), np.ones(2), np.ones((2, 32)))}
+    scales = block_scales(net, steps, steps, seen)["w"].reshape(-1)
+    assert scales[:16] / scales[16:] == pytest.approx(256)
 
 
 def test_without_calibration_data_layers_have_one_scale(tmp_path: Path) -> None:
