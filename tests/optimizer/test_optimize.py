@@ -131,7 +131,8 @@ def test_dilated_kernels_are_not_packed_into_rows(method):
         assert (found.schedule.mappings["a"].rows.S > 1) == packs
 
 
-def test_no_fusion():
+def test_no_fusion(monkeypatch):
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     found = optimize(separable(), LARGE, method="gradient", fusion=False)
     assert all(len(group.layers) == 1 for group in found.schedule.groups)
 
