@@ -13,6 +13,7 @@ from fadiff.converter import Conversion, convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
 from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.graph import AxisScales, Part
 from fadiff.converter.read.interface import InputType, InputTypes
 from tests.converter.oracle import model_of, session, sqnr_db, weights
 
@@ -31,6 +32,24 @@ def test_a_number_without_axes(tmp_path: Path) -> None:
     found = run_reference(graph, store_inputs(graph, samples[7]))[graph.outputs[0]]
     real = from_storage(graph.tensors[graph.outputs[0]], found, ())
     assert real.shape == () and abs(float(real) - 2.5) < 0.02
+
+
+def test_a_zero_point_of_a_file_lies_along_the_last_axis(tmp_path: Path) -> None:
+    """Its integers 0 to 255 mean -50 to 77.5; ours are 128 less."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        net (float[3,5] x) => (float[3,4] y)
+        <float s = {0.5}, float t = {2.0}, uint8 zero = {100}, uint8 middle = {128}> {
+            q = QuantizeLinear (x, s, zero)
+            d = DequantizeLinear (q, s, zero)
+            m = MatMul (d, w)
+            p = QuantizeLinear (m, t, middle)
+            y = DequantizeLinear (p, t, middle)
+        }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights(1, 5, 4), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    tensor = convert(tmp_path / "m.onnx").graph.tensors["x"]
+    assert tensor.shape == (3, 5) and tensor.zero == -28
+    assert tensor.along == AxisScales(1, (Part(5, 0.5, 14.0),))
 
 
 def test_a_meaning_needs_no_copy_where_only_axes_of_one_differ(tmp_path: Path) -> None:

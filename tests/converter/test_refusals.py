@@ -10,6 +10,8 @@ import pytest
 from onnx import helper
 
 from fadiff.converter import UnsupportedError, convert
+from fadiff.converter.errors import Unsupported
+from fadiff.converter.lower.table import cannot_load
 from tests.converter.oracle import ints, model_of
 
 
@@ -54,6 +56,21 @@ def test_what_follows_from_a_refusal_is_not_listed(tmp_path: Path) -> None:
     ]
     found = [problem.op for problem in _refusal(nodes, tmp_path, x=(2, 3)).problems]
     assert found == ["NhwcMaxPool", "CDist"]
+
+
+@pytest.mark.parametrize(
+    ("op", "domain", "is_lost"),
+    [
+        ("Relu", "", False),
+        ("NonZero", "", False),
+        ("If", "", True),
+        ("Mystery", "", True),
+        ("Relu", "my", True),
+    ],
+)
+def test_what_nothing_can_be_loaded_with(op: str, domain: str, is_lost: bool) -> None:
+    """Control flow that was not flattened, and what ONNX does not define."""
+    assert cannot_load(Unsupported("node", op, domain, "why")) == is_lost
 
 
 def test_what_data_shapes_is_named_each_time_and_nothing_behind_it(tmp_path: Path) -> None:
