@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
 
 from fadiff.converter.ir.program import program_of
-from fadiff.converter.quantise.columns import balance_inputs
+from fadiff.converter.quantise.columns import _choice, balance_inputs
 from fadiff.converter.quantise.equalise import _is_ceiling, equalise, find_pairs
 from fadiff.converter.quantise.factors import by_inputs, largest_of_inputs, largest_of_outputs
-from fadiff.converter.quantise.parted import enlarge_parts
+from fadiff.converter.quantise.parted import _factor, enlarge_parts
 from tests.converter.oracle import session, weights
 from tests.converter.programs import model, program
 
@@ -292,3 +294,44 @@ def test_parts_along_the_axis_of_the_products_columns(
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     axes = tuple(i for i in range(weight.ndim) if i != (0 if conv else 1))
     assert _factors(changed, weight, axes) == pytest.approx([8, 8, 1, 1, 1, 1])  # type: ignore[arg-type]
+
+
+_NOTHING = ([1], [0])
+_SIGNS = np.tile([1.0, -1.0], 50)
+"""100 numbers of deviation 1: columns are unlike where deviations differ by more than 3 (1 + 4 / 10)."""
+
+
+@pytest.mark.parametrize(
+    ("columns", "can_shift", "wanted"),
+    [
+        ([0 * _SIGNS + 3, 0 * _SIGNS + 5], True, _NOTHING),  # nothing ever moved
+        ([_SIGNS, 4.1 * _SIGNS], True, _NOTHING),
+        ([_SIGNS, 4.3 * _SIGNS], True, ([4.3, 1], [0, 0])),
+        ([_SIGNS + 7, 4.3 * _SIGNS - 2], True, ([4.3, 1], [7, -2])),
+        ([0.01 * _SIGNS + 7, 4.3 * _SIGNS], False, ([1], [0])),  # (around zero the first is the louder one)
+        ([_SIGNS + 1, _SIGNS + 1], True, ([1], [1])),  # from 0 to 2
+        ([_SIGNS, 1.6 * _SIGNS + 0.5], True, ([1], [0.5])),  # from -1.1 to 2.1: 1 is over a quarter of 3.2
+        ([_SIGNS, 1.6 * _SIGNS + 0.3], True, _NOTHING),  # from -1.3 to 1.9: 0.6 is not
+        ([_SIGNS + 1, _SIGNS + 1], False, _NOTHING),
+        ([_SIGNS, 10 * _SIGNS, 0 * _SIGNS + 3], True, ([10, 1, 1], [0, 0, 0])),
+        ([_SIGNS, 10 * _SIGNS, 0 * _SIGNS - 40], True, ([10, 1, 0.25], [0, 0, 0])),  # it may move as far
+    ],
+)
+def test_what_columns_are_multiplied_by(
+    columns: list[np.ndarray], can_shift: bool, wanted: tuple[list[float], list[float]]
+) -> None:
+    found = _choice(SimpleNamespace(can_shift=can_shift), np.stack(columns, 1))  # type: ignore[arg-type]
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("size", "weight", "wanted"),
+    [(1, 1, 4), (1, 4, 4), (1, 8, 2), (1, 16, 1), (3, 1, 2), (0.9, 1, 8), (7.9, 1, 1), (0, 1, 1), (1, 0, 1)],
+)
+def test_what_is_small_grows_to_the_largest_value_and_weight(
+    size: float, weight: float, wanted: float
+) -> None:
+    """Of 7.9 (so that 1 has room for 4) and 16."""
+    found = _factor(np.array([size, 7.9]), np.array([weight, 16.0]), 7.9, 16.0)
+    assert found.tolist() == [wanted, 1] and found.dtype == np.float32
