@@ -293,8 +293,8 @@ def convert(
         if kept.mixed is not None:
             mixed = kept.mixed
             notes.append(f"keep-float: {mixed}")
-        if choice.way:
-            notes.append(f"calibration: {choice.way}")
+        if choice.lines:
+            notes.append(f"calibration: {choice.recipe}")
     elif calibrate and element == "int8":
         stacked = {name: np.stack([sample[name] for sample in samples]) for name in (samples or [{}])[0]}
         warnings.extend(doubted := tuple(unexpected("calibration data", stacked, spans)))

@@ -84,13 +84,10 @@ class Choice:
     weights: Mapping[str, Quantised] = field(default_factory=dict)
     blocks: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Scales of blocks of output channels, by constant."""
-    way: str = ""
-    """How they were found, in words; empty where nobody judged."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """How they were found."""
     lines: tuple[str, ...] = ()
-    """What was tried."""
-    zeros: bool = False
-    ranges_by: str = next(iter(METHODS))
-    """The method that found the ranges."""
+    """What was tried; empty where nobody judged."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +146,7 @@ class Calibration:
             f"{recipe}: {listed(self.scores(recipe))} dB on held-out samples"
             for recipe in dict.fromkeys(recipe for recipe, _ in self._known)
         )
-        chosen = self._choice(best, self._simulation)
-        return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
+        return replace(self._choice(best, self._simulation), lines=tuple(lines))
 
     def _changes(self) -> list[dict[str, Any]]:
         """What is tried in turn; ranges a second time, because biases take back what saturation shifts."""
@@ -262,7 +258,7 @@ class Calibration:
 
     def _plain(self, recipe: Recipe) -> Choice:
         """Without a look at what integers make of the samples."""
-        return Choice(self._ranges(recipe), blocks=self._blocks, zeros=recipe.zeros)
+        return Choice(self._ranges(recipe), blocks=self._blocks, recipe=recipe)
 
     def _choice(self, recipe: Recipe, simulation: Simulation) -> Choice:
         found = self._plain(recipe)
@@ -288,7 +284,7 @@ class Calibration:
             given,
             choice.corrections,
             choice.weights,
-            zero_points=choice.zeros,
+            zero_points=choice.recipe.zeros,
             look=look,
             integers=self.integers,
         )

@@ -228,7 +228,7 @@ class MixedSearch:
         """Signal to noise of values in dB, on `most` held-out samples."""
         planned = self.planned(names)
         seen = {value: self._observed[value] for value in planned.values}
-        found = ranges(planned.program, planned.steps, seen, self.choice.ranges_by)
+        found = ranges(planned.program, planned.steps, seen, self.choice.recipe.ranges)
         quantisation = planned.quantised(replace(self.choice, ranges=found))
         rounded = with_rounded_weights(planned.program, planned.steps)
         simulation = Simulation(rounded, planned.steps, quantisation)
