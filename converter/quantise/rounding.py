@@ -13,7 +13,7 @@ in many ways, change little of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from fadiff.converter.ir.builder import INT8_MAX
 from fadiff.converter.ir.kinds import Kind
 from fadiff.converter.ir.operators import is_a, window_of
 from fadiff.converter.ir.program import Node
+from fadiff.converter.quantise.factors import inputs_apart
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import Quantisation, Quantised
 from fadiff.converter.read.inputs import Samples
@@ -47,7 +48,8 @@ class InputSums:
 
     def __init__(self, node: Node, weight: np.ndarray, samples: int) -> None:
         self.node, self.weight = node, weight
-        self._matrix, self._restore = _by_output(node, weight)
+        apart = inputs_apart(node, weight)
+        self._matrix = apart.reshape(*apart.shape[:2], -1)
         groups, _, inputs = self._matrix.shape
         self._some = [slice(i, min(i + _MOST_INPUTS, inputs)) for i in range(0, inputs, _MOST_INPUTS)]
         self._products = [
@@ -75,7 +77,10 @@ class InputSums:
             sums = self._sums[:, some]
             mean = sums[:, :, None] * (sums / max(self._count, 1))[:, None] if centred else 0.0
             out[:, :, some] = with_feedback(self._matrix[:, :, some] / step, products - mean)
-        return self._restore(out)
+        found = np.empty(self.weight.shape, np.int8)
+        apart = inputs_apart(self.node, found)
+        apart[...] = out.reshape(apart.shape)
+        return found
 
     def _vectors(self, array: np.ndarray) -> np.ndarray:
         """What weights of one output are multiplied with: [groups, vectors, inputs], some of all."""
@@ -193,17 +198,6 @@ def _shares(gram: np.ndarray, mean: np.ndarray) -> np.ndarray:
         else:
             return np.asarray(factor / np.einsum("gii->gi", factor)[:, :, None])
     return np.broadcast_to(unit, gram.shape)
-
-
-def _by_output(node: Node, weight: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Weights [groups, outputs, inputs], and the way back."""
-    if node.op == "Conv":
-        groups = int(node.attributes.get("group", 1))
-        shape = weight.shape
-        return weight.reshape(groups, shape[0] // groups, -1), lambda found: np.reshape(found, shape)
-    if node.attributes.get("transB", 0):
-        return weight[None], lambda found: np.asarray(found[0])
-    return weight.T[None], lambda found: np.asarray(found[0].T, order="C")
 
 
 def _patches(

@@ -122,7 +122,7 @@ def assign_scales(
     for state in program.states:
         if state.output in scales and state.input in scales:
             groups.join(state.input, state.output)
-            groups.widen(state.input, groups.scale(state.output))
+            groups.prescribe(state.input, max(groups.scale(state.input), groups.scale(state.output)))
     for value, scale in sorted(program.common_scales.items(), key=itemgetter(1)):
         if value in scales:  # (the largest is last: values of one group may have several)
             groups.prescribe(value, scale)
@@ -206,12 +206,6 @@ class _Groups:
             return
         self._scale[first] = scale
         self._merge(first, second)
-
-    def widen(self, value: str, scale: float) -> None:
-        """At least this scale, unless one is prescribed or a Clip forbids it."""
-        root = self._root(value)
-        if root not in self._fixed and self._scale[root] < scale <= self._limit(root):
-            self._scale[root] = scale
 
     def prescribe(self, value: str, scale: float) -> None:
         """This scale, unless another is prescribed or a Clip forbids it."""

@@ -288,12 +288,7 @@ def test_a_scale_at_which_saturation_still_stands_for_a_clip_is_shared(larger: f
     groups.join("a", "b")
     assert groups.scale("a") == wanted and groups.scale("b") == larger
     groups = _Groups({"a": 1.0}, {}, {"a": 2.0})
-    groups.widen("a", larger)
-    assert groups.scale("a") == wanted
-    groups = _Groups({"a": 1.0}, {}, {"a": 2.0})
     groups.prescribe("a", larger)
-    assert groups.scale("a") == wanted
-    groups.widen("a", 0.5)
     assert groups.scale("a") == wanted
 
 
@@ -305,7 +300,6 @@ def test_a_group_has_the_least_of_its_ceilings_and_the_scale_of_whom_it_follows(
     assert groups.scale("a") == 1.0 and groups.members("c") == {"c"}
     fixed = _Groups({"a": 1.0, "b": 2.0}, {"a": 1.0}, {})
     fixed.join("a", "b")
-    fixed.widen("a", 5.0)
     fixed.prescribe("a", 5.0)
     assert (fixed.scale("a"), fixed.scale("b")) == (1.0, 2.0)
 
