@@ -143,9 +143,11 @@ def _enlarge_columns(edit: Editor, program: Program, end: _End, largest: np.ndar
 
 def _factor(size: np.ndarray, weight: np.ndarray, top: float, most: float) -> np.ndarray:
     """By how much something small may grow: to the largest value, and the largest weight."""
+    size, weight = np.broadcast_arrays(size, weight)
     used = (size > 0) & (weight > 0)
-    room = np.minimum(top / np.where(used, size, 1), most / np.where(used, weight, 1))
-    return np.where(used, np.exp2(np.floor(np.log2(np.where(used, room, 1)))), 1).astype(np.float32)
+    factor = np.ones(size.shape, np.float32)
+    factor[used] = np.exp2(np.floor(np.log2(np.minimum(top / size[used], most / weight[used]))))
+    return factor
 
 
 def _linear_chain(program: Program, node: Node, axis: int) -> Sequence[Node]:
