@@ -41,12 +41,12 @@ def test_samples_to_try_on_are_from_all_over_them(count: int, stride: int) -> No
 
 def test_large_networks_are_tried_on_six_samples() -> None:
     """A product of 2 * 4 * 2**27 multiplications: 6e9 are done in six samples."""
-    calibration = _calibration(24)
+    calibration = _calibration(42)
     program = calibration.program
     wide = {name: (2, 2**28) if name in ("a", "b", "r") else shape for name, shape in program.shapes.items()}
     wide |= {"w": (4, 2**28), "v": (2**28, 4)}
     object.__setattr__(program, "shapes", wide)
-    assert _numbers(calibration._few) == list(range(0, 24, 4))
+    assert _numbers(calibration._few) == list(range(0, 42, 7))
 
 
 def test_each_fold_is_judged_on_every_third_sample() -> None:
