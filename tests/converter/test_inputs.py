@@ -13,7 +13,7 @@ from fadiff.converter import Conversion, convert
 from fadiff.converter.check.reference import run_reference
 from fadiff.converter.check.storage import from_storage, store_inputs
 from fadiff.converter.errors import ModelError
-from fadiff.converter.ir.graph import AxisScales, Part
+from fadiff.converter.ir.scale import AxisScales, Part
 from fadiff.converter.read.interface import InputType, InputTypes
 from tests.converter.oracle import model_of, session, sqnr_db, weights
 

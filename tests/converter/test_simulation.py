@@ -13,7 +13,7 @@ from fadiff.converter.quantise.qdq import written
 from fadiff.converter.quantise.simulate import Simulation
 from fadiff.converter.quantise.weights import quantise
 from tests.converter.oracle import weights
-from tests.converter.programs import model
+from tests.converter.programs import model, program
 
 W, V = weights(1, 4, 4), weights(2, 4, 4)
 LARGEST = {"x": 2.0, "a": 3.0, "b": 4.0, "c": 5.0, "d": 6.0, "y": 7.0}
@@ -33,12 +33,11 @@ def _weight(array: np.ndarray) -> np.ndarray:
 
 def _simulated(floats: str, values: str) -> tuple[Simulation, list[np.ndarray], np.ndarray]:
     """Of the diamond with some layers in float: what values are, and the input."""
-    net = model(DIAMOND, w=W, v=V)
-    program = program_of(net)
-    steps = [replace(step, is_float=step.output in floats) for step in plan(program)]
+    net = program(DIAMOND, w=W, v=V)
+    steps = [replace(step, is_float=step.output in floats) for step in plan(net)]
     ranges = {name: (-size, size) for name, size in LARGEST.items()}
-    plain = quantise(program, steps, ranges)
-    simulation = Simulation(net, program, steps, plain)
+    plain = quantise(net, steps, ranges)
+    simulation = Simulation(net, steps, plain)
     x = weights(3, 2, 4)
     (found,) = simulation.run(plain, [{"x": x}], list(values))
     return simulation, [found[name] for name in values], x
@@ -87,10 +86,10 @@ def test_another_quantisation_runs_in_the_same_session() -> None:
 def test_names_that_are_taken_are_not_given_again(taken: str) -> None:
     net = model(DIAMOND.replace("d =", "d0 = Relu (b) d ="), w=W, v=V)
     net.graph.node[3].output[0] = taken
-    program = program_of(net)
-    steps = plan(program)
+    renamed = program_of(net)
+    steps = plan(renamed)
     ranges = dict.fromkeys((*LARGEST, taken), (-1.0, 1.0))
-    found = written(net, program, steps, quantise(program, steps, ranges))
+    found = written(renamed, steps, quantise(renamed, steps, ranges))
     names = [name for pair in found.pairs.values() for name in (pair.scale, pair.zero, pair.integers)]
     outputs = [out for node in found.model.graph.node for out in node.output]
     assert len(set(names)) == len(names) and len(set(outputs)) == len(outputs)
