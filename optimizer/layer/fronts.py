@@ -53,10 +53,9 @@ class FrontCache:
         if space.site is not None:
             self._enumerated += 1
             found = front_on_loops(space, space.site)
-            stays = space.site.setting.pinned is not None
-            if (len(found) and space.site.units != ("core_ws",)) or stays:
+            if len(found) or space.site.setting.pinned is not None:
                 return found
-            return _union([found, self.front(replace(space, site=None))])
+            return self.front(replace(space, site=None))
         parts = space.by_lanes()
         if len(parts) > 1:
             return _union([self.front(part) for part in parts])
