@@ -23,7 +23,7 @@ from fadiff.output_accuracy import Expected, expected_outputs, judged_outputs
 from fadiff.vectors import make_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from fadiff.console import Console
@@ -124,25 +124,25 @@ class Realiser:
         def is_kept(names: Collection[str]) -> bool:
             return gained(names) >= -MOST_LOST_DB
 
-        def first(gains: Mapping[str, float]) -> frozenset[str] | None:
-            return next(filter(is_kept, islice(most_first(gains), MOST_TRIED)), None)
+        def first(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+            return next(filter(is_kept, islice(sets, MOST_TRIED)), frozenset())
 
         def grown(names: frozenset[str]) -> frozenset[str]:
-            for name in 2 * sorted(every, key=gains.__getitem__, reverse=True)[:MOST_TRIED]:
+            for name in 2 * sorted(gains, key=gains.__getitem__, reverse=True)[:MOST_TRIED]:
                 # what costs too much beside few others is tried beside all
                 if name not in names and is_kept(names | {name}):
                     names |= {name}
             return names
 
-        kept = first(gains)
-        if kept is None:
-            starts = [frozenset[str]()]
+        kept = first(most_first(gains))
+        if not kept:
+            starts = [kept, first(every - {name} for name in sorted(gains, key=gains.__getitem__))]
             for objective in get_args(Objective):
-                other = Cheaper(graph, target, replace(search, objective=objective))
-                liked = _gains(graph, target, other)
-                starts.append(first({name: liked[name] for name in liked if name in every}) or starts[0])
+                liked = _gains(graph, target, Cheaper(graph, target, replace(search, objective=objective)))
+                starts.append(first(most_first({name: liked[name] for name in liked if name in every})))
             kept = max(
-                map(grown, dict.fromkeys(starts)), key=lambda names: sum(map(gains.__getitem__, names))
+                map(grown, dict.fromkeys(starts)),
+                key=lambda names: sum(gain for name, gain in gains.items() if name in names),
             )
         operators = sorted({graph.by_name[name].op for name in gains})
         note = f"{' and '.join(operators)} on the array: {gained(every):+.1f} dB at the outputs"
