@@ -84,7 +84,7 @@ PASSES = (
     ),
     Pass(
         "",
-        _has(Kind.RESHAPE | Kind.TRANSPOSE),
+        _has(Kind.RESHAPE | Kind.TRANSPOSE | Kind.JOIN),
         lambda program, _: (moves_behind(program).model, ()),
         of_floats=True,
         folds=False,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from fadiff.converter.decompose import attention, foreign, grouped, norms, quantised
+from fadiff.converter.decompose import attention, foreign, grouped, learned, norms, quantised
 from fadiff.converter.decompose.nodes import LEARNING, MICROSOFT, Function, Nodes
 from fadiff.converter.errors import Unsupported
 from fadiff.converter.ir.edit import Editor
@@ -20,7 +20,7 @@ from fadiff.converter.read.fold import constant_tensors, fold_sizes
 from fadiff.converter.read.opsets import opset_of
 from fadiff.converter.read.runtime import open_session, session_options
 
-_PAGES = (attention, foreign, grouped, norms, quantised)
+_PAGES = (attention, foreign, grouped, learned, norms, quantised)
 FUNCTIONS: tuple[Function, ...] = tuple(record for page in _PAGES for record in page.FUNCTIONS)
 """Every operator with a body, each on its family's page."""
 

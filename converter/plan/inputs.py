@@ -8,7 +8,8 @@ Which range an input has its first operators tell, too: exporters often leave th
 the graph, (x - mean) / std, x / 255, a batch normalisation.
 
 Behind moves of an input's elements such functions are put in front of them: x -> Unsqueeze -> (x - mean) /
-std is x -> (x - mean) / std -> Unsqueeze with constants of another shape.
+std is x -> (x - mean) / std -> Unsqueeze with constants of another shape.  Behind a Concat of inputs each of
+these gets its part of them.
 """
 
 from __future__ import annotations
@@ -169,12 +170,16 @@ def vector_of(array: np.ndarray, rank: int) -> tuple[np.ndarray, int | None] | N
 
 
 def moves_behind(program: Program) -> Program:
-    """The program, with moves of an input behind affine functions of it."""
-    while (found := _first(program)) is not None:
+    """The program, with moves and joins of inputs behind affine functions of them."""
+    while True:
         edit = Editor(program.model)
-        _swap(edit, program, *found)
+        if (found := _first(program)) is not None:
+            _swap(edit, program, *found)
+        elif (joined := _first_joined(program)) is not None:
+            _part(edit, program, *joined)
+        else:
+            return program
         program = program.changed(edit.model())
-    return program
 
 
 def is_move(program: Program, node: Node, value: str) -> bool:
@@ -216,6 +221,31 @@ def _first(program: Program) -> tuple[Node, Node, int | None] | None:
     return None
 
 
+def _first_joined(program: Program) -> tuple[Node, Node, int] | None:
+    """A Concat of inputs, or of functions of them, the affine one behind it, and the axis."""
+    for node in program.nodes:
+        function = program.sole_consumer(node.outputs[0]) if node.op == "Concat" else None
+        step = as_affine(program, function) if function and _is_function(program, function) else None
+        if function is None or step is None:
+            continue
+        along = int(node.attributes["axis"]) % len(program.shapes[node.outputs[0]])
+        if step.axis in (None, along) and all(_is_of_input(program, value) for value in node.inputs):
+            return node, function, along
+    return None
+
+
+def _is_of_input(program: Program, value: str) -> bool:
+    """Whether a value is a float input, moved or a function of it, which nothing else reads."""
+    states = {state.input for state in program.states}
+    while program.sole_consumer(value) is not None and value in program.producer:
+        node = program.producer[value]
+        if not _is_function(program, node) and not is_move(program, node, node.inputs[0]):
+            return False
+        value = next(program.activations(node))
+    is_input = value in program.inputs and value not in states and program.is_float(value)
+    return is_input and program.sole_consumer(value) is not None
+
+
 def _is_function(program: Program, node: Node) -> bool:
     """A Cast to floats, or arithmetic with one constant that varies along one axis at most."""
     if node.domain or len(node.outputs) != 1 or len(list(program.activations(node))) != 1:
@@ -253,6 +283,30 @@ def _swap(edit: Editor, program: Program, move: Node, function: Node, axis: int 
     edit.move(computing, moving)
     edit.replace(result, moved)
     result.shape, moved.type = source.shape, result.type
+
+
+def _part(edit: Editor, program: Program, join: Node, function: Node, along: int) -> None:
+    """a, b -> join -> function -> c becomes a -> function, b -> function -> join -> c."""
+    joining, computing = edit.node(join), edit.node(function)
+    rank, start = len(program.shapes[join.outputs[0]]), 0
+    for place, name in enumerate(join.inputs):
+        end = start + program.shapes[name][along]
+        operands = []
+        for operand in function.inputs:
+            if operand not in program.constants:
+                operands.append(edit.value(name))
+                continue
+            array = program.constants[operand]
+            if array.size > 1:
+                array = array.reshape([-1 if at == along else 1 for at in range(rank)])
+                array = np.take(array, range(start, end), along)
+            operands.append(edit.constant(operand, array))
+        (part,) = edit.insert(joining, function.op, operands, f"{name}.{function.op}")
+        part.shape, part.type = edit.value(name).shape, edit.value(name).type
+        joining.replace_input_with(place, part)
+        start = end
+    edit.replace(computing.outputs[0], joining.outputs[0])
+    edit.remove(computing)
 
 
 _DEVIATIONS = 3.0

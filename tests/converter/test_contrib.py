@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from fadiff.converter import UnsupportedError, convert
+from fadiff.converter.check.noise import sqnr_db
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
 from fadiff.converter.decompose.contrib import FUNCTIONS, expand_contrib
 from tests.converter.oracle import check, session
 
@@ -120,6 +124,7 @@ def blocks(bits: int, zeros: str, **more: Any) -> Case:
 QUANTISED = integers(0, 255, B, S, 32, dtype=np.uint8), integers(-60, 60, 32, 96, dtype=np.int8)
 TABLES, AFFINE = (floats(9, 32), floats(8, 32)), (floats(32), floats(32))
 
+CLASSES = {"coefficients": floats(12).tolist(), "intercepts": [0.1, -0.2, 0.3]}
 CASES = {
     "skip": Case(
         "SkipLayerNormalization", [X, floats(*X.shape), floats(32), floats(32), floats(32)], {}, (2,)
@@ -333,6 +338,37 @@ CASES = {
         f"normalizer, {norm}": Case("Normalizer", [floats(3, 4)], {"norm": norm})
         for norm in ("MAX", "L1", "L2")
     },
+    "binarizer": Case("Binarizer", [floats(3, 4)], {"threshold": 0.3}),
+    "features": Case(
+        "FeatureVectorizer",
+        [floats(3, 4), floats(3, 2), floats(3, 1)],
+        {"inputdimensions": [4, 2, 1]},
+    ),
+    **{
+        f"linear regressor, {how}": Case("LinearRegressor", [floats(3, 4)], attributes)
+        for how, attributes in {
+            "one": {"coefficients": [1.0, -2, 0.5, 3], "intercepts": [0.25]},
+            "two": {
+                "coefficients": [1.0, -2, 0.5, 3, 0, 1, -1, 2],
+                "targets": 2,
+                "post_transform": "LOGISTIC",
+            },
+        }.items()
+    },
+    **{
+        f"linear classifier, {how}": Case(
+            "LinearClassifier", [floats(5, 4)], {**CLASSES, **attributes}, outputs=outputs
+        )
+        for how, attributes, outputs in (
+            ("sums", {"classlabels_ints": [0, 1, 2]}, (0, 1)),
+            (
+                "shares",
+                {"classlabels_ints": [7, 5, 6], "post_transform": "SOFTMAX", "multi_class": 1},
+                (0, 1),
+            ),
+            ("each", {"classlabels_ints": [3, 1, 2], "post_transform": "LOGISTIC"}, (0, 1)),
+        )
+    },
     "features, labels": Case(
         "ArrayFeatureExtractor",
         [integers(0, 99, 7, dtype=np.int64), integers(0, 7, 3, dtype=np.int64)],
@@ -370,6 +406,55 @@ def test_a_body_computes_what_the_kernel_does(name: str) -> None:
         for sequence, last in enumerate(case.lasts if i else ()):  # (what is behind is never read)
             wanted[sequence, :, last + 1 :] = real[sequence, :, last + 1 :] = 0
         np.testing.assert_allclose(real, wanted, atol=case.tolerance * max(1, np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [30, 10, 20]])
+def test_a_pipeline_of_scikit_learn(labels: list[int], tmp_path: Path) -> None:
+    """Columns in their own units, standardised and classified."""
+    middle, spread = np.float32([101325, 25, 1e-3, 40]), np.float32([500, 8, 4e-4, 12])
+    learned = {"domain": "ai.onnx.ml"}
+    scale = {"offset": middle.tolist(), "scale": (1 / spread).tolist()}
+    classes = {**CLASSES, "classlabels_ints": labels, "post_transform": "SOFTMAX"}
+    nodes = [
+        helper.make_node("FeatureVectorizer", ["a", "b"], ["v"], inputdimensions=[3, 1], **learned),
+        helper.make_node("Scaler", ["v"], ["s"], **learned, **scale),
+        helper.make_node("LinearClassifier", ["s"], ["label", "shares"], **learned, **classes),
+    ]
+    ends = {"a": (1, [1, 3]), "b": (1, [1, 1]), "label": (7, [1]), "shares": (1, [1, 3])}
+    infos = [helper.make_tensor_value_info(name, *info) for name, info in ends.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph(nodes, "pipeline", infos[:2], infos[2:])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    rows = middle + spread * floats(96, 1, 4)
+    samples = [{"a": row[:, :3], "b": row[:, 3:]} for row in rows]
+    conversion = convert(tmp_path / "m.onnx", calibration=samples[:64])
+    original, same, found, wanted = session(onnx.load(tmp_path / "m.onnx")), 0, [], []
+    for sample in samples[64:]:
+        label, shares = original.run(None, sample)
+        integers = run_reference(conversion.graph, store_inputs(conversion.graph, sample))
+        tensors = [conversion.graph.tensors[name] for name in conversion.graph.outputs]
+        same += int(from_storage(tensors[0], integers[tensors[0].name], (1,))[0] == label[0])
+        found.append(from_storage(tensors[1], integers[tensors[1].name], (1, 3)))
+        wanted.append(shares)
+    assert same >= 31 and sqnr_db(np.stack(wanted), np.stack(found)) > 30
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"classlabels_strings": ["a", "b", "c"]}, "its labels are strings"),
+        (
+            {"classlabels_ints": [0, 1], "intercepts": [0.5], "coefficients": [1.0] * 4},
+            "1 row.s. of coefficients for 2 classes",
+        ),
+        ({"classlabels_ints": [0, 1, 2], "post_transform": "PROBIT"}, "post_transform PROBIT"),
+        ({"classlabels_ints": [0, 1, 2], "coefficients": [1.0] * 9}, "i0 has shape .5, 4."),
+    ],
+)
+def test_classifiers_that_are_refused(attributes: dict[str, Any], why: str, tmp_path: Path) -> None:
+    model = Case("LinearClassifier", [floats(5, 4)], {**CLASSES, **attributes}, outputs=(0, 1)).model()
+    _, expansion = expand_contrib(model)
+    assert re.search(why, expansion.refused["node"].reason)
 
 
 def test_a_model_of_another_domain_alone_has_no_opset_of_onnx(tmp_path: Path) -> None:

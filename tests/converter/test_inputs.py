@@ -551,3 +551,33 @@ def test_raw_columns_joined_with_features(tmp_path: Path) -> None:
     conversion = convert(tmp_path / "m.onnx", calibration=samples(48))
     decibels, drift = _quality(model, conversion, samples(32))
     assert decibels > 24 and drift < 1e-5
+
+
+def test_inputs_that_are_normalised_where_they_are_joined(tmp_path: Path) -> None:
+    """torch.cat of two inputs, then the mean and the deviation of all columns."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["b", "zero"], ["b1"]),
+        helper.make_node("Concat", ["a", "b1"], ["j"], axis=1),
+        helper.make_node("Sub", ["j", "mean"], ["d"]),
+        helper.make_node("Div", ["d", "std"], ["n"]),
+        helper.make_node("MatMul", ["n", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+    ]
+    constants = {
+        "mean": MEAN,
+        "std": SPREAD,
+        "w": weights(1, 4, 16),
+        "v": weights(2, 16, 3),
+        "zero": np.array([0], np.int64),
+    }
+    model = model_of(nodes, {"a": (1, 3), "b": (1,)}, {"y": None}, constants)
+    onnx.save(model, tmp_path / "m.onnx")
+
+    def samples(seed: int, count: int) -> list[dict[str, np.ndarray]]:
+        rows = [sample["x"] for sample in _samples(seed, count, MEAN, SPREAD)]
+        return [{"a": row[:, :3], "b": row[0, 3:]} for row in rows]
+
+    conversion = convert(tmp_path / "m.onnx", calibration=samples(0, 96))
+    decibels, drift = _quality(model, conversion, samples(1, 16))
+    assert decibels > 24 and drift < 1e-5
