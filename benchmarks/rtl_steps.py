@@ -6,12 +6,12 @@
 
 Steps: `cK` convolution to K channels (`k` kernel, `s` stride, `d` dilation, `g` groups; padded to keep the
 size), `dw3` depthwise 3 x 3 (`s` stride), `fcK` matrix product, `+I` and `*I` add the output of step I (0:
-the input) or multiply with it, `&I` its channels behind the others, `@I` product with the transposed output
-of step I, `mp3`/`ap3` max and average pool (`s` stride, else the kernel's; `p` padding, which averages count;
-`e1` windows past the edge), `gap` global mean, `mean` and `sum` of a matrix's rows, `seK` squeeze-excite with
-K channels inside, `attK` attention of K heads with itself, `gnK` group norm, `upK` every pixel K times each
-way, `shK` channels shuffled, `rotK` rotary embedding of K heads, and `r`, `sig`, `gelu`, `softmax`, `ln`,
-`rms`: element-wise, or over the last axis.
+the input) or multiply with it, `&I` its channels behind the others, `<I` goes on from step I, `@I` product
+with the transposed output of step I, `mp3`/`ap3` max and average pool (`s` stride, else the kernel's; `p`
+padding, which averages count; `e1` windows past the edge), `gap` global mean, `mean` and `sum` of a matrix's
+rows, `seK` squeeze-excite with K channels inside, `attK` attention of K heads with itself, `gnK` group norm,
+`upK` every pixel K times each way, `shK` channels shuffled, `rotK` rotary embedding of K heads, and `r`,
+`sig`, `gelu`, `softmax`, `ln`, `rms`: element-wise, or over the last axis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_STEP = re.compile(r"(c|dw|fc|mp|ap|se|att|gn|up|sh|rot|\+|\*|@|&)(\d+)((?:[ksdgpe]\d+)*)")
+_STEP = re.compile(r"(c|dw|fc|mp|ap|se|att|gn|up|sh|rot|\+|\*|@|&|<)(\d+)((?:[ksdgpe]\d+)*)")
 _ELEMENTWISE = {"r": "Relu", "sig": "Sigmoid", "gelu": "Gelu"}
 
 
@@ -107,6 +107,8 @@ class _Model:
                 self.product(number)
             case "+" | "*":
                 self.node("Add" if kind == "+" else "Mul", [x, self.outputs[number][0]], shape)
+            case "<":
+                self.outputs.append(self.outputs[number])
             case "&":
                 other, (n, channels, *size) = self.outputs[number]
                 self.node("Concat", [x, other], (n, shape[1] + channels, *size), axis=1)

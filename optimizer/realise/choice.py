@@ -18,6 +18,7 @@ from fadiff.optimizer.cut.settings import Settings
 from fadiff.optimizer.realise.activations import realised_activation
 from fadiff.optimizer.realise.average_pools import realised_average_pool
 from fadiff.optimizer.realise.channel_products import realised_channel_product
+from fadiff.optimizer.realise.joined_convolutions import joined_convolutions
 from fadiff.optimizer.realise.linear_maps import realised_linear_map
 from fadiff.optimizer.realise.max_pools import realised_max_pool
 from fadiff.optimizer.realise.merged_columns import with_merged_columns
@@ -53,6 +54,7 @@ CLOSE: tuple[Realisation, ...] = (
     realised_linear_map,
     realised_activation,
     realised_ramps,
+    joined_convolutions,
 )
 """As near to the float function, with other roundings."""
 
