@@ -1,21 +1,21 @@
-"""Two convolutions of 1 x 1 and their sum as one: no further from the exact sum, bit-exact in C."""
+"""Two convolutions of 1 x 1 and their sum as one: nearer to the float sum, bit-exact in C."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.rtl import converted
-from fadiff.converter.check.reference import run_reference
-from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from fadiff.converter.ir.host import Add
+from fadiff.converter.ir.graph import Graph
 from fadiff.optimizer.realise.choice import realised_graph
 from fadiff.optimizer.realise.joined_convolutions import joined_convolutions
 from fadiff.optimizer.search import optimize
-from tests.emitters.gemmini.executed import Case, check, random_inputs
-from tests.optimizer.test_realised_rows import noise_db, target_of
+from tests.converter.oracle import compare
+from tests.emitters.gemmini.executed import Case, check
+from tests.optimizer.test_realised_rows import target_of
 
 BLOCKS = {
     "8x10x10 c12k3 r c40k1 <0 c40k1 +3 r": ["conv", "conv", "copy"],  # x is read twice
@@ -40,22 +40,12 @@ def test_a_block_in_c(text: str, side: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", BLOCKS)
-def test_one_rounding_is_no_further_off_than_three(text: str, tmp_path: Path) -> None:
-    """Of what the integers before say without rounding or cutting off between."""
-    before, after = joined(text, 16, tmp_path)
-    inputs = random_inputs(before)
-    tensors, found = run_reference(before, inputs), run_reference(after, inputs)
-    [addition] = [layer for layer in before.layers if isinstance(layer, HostLayer) and layer.op == "add"]
-    add = addition.operator
-    assert isinstance(add, Add)
-    exact = 0.0
-    for name, factor in zip(addition.inputs, (add.a_scale, add.b_scale), strict=True):
-        [layer] = before.producers(name)
-        assert isinstance(layer, TensorCoreLayer) and layer.bias is not None
-        image = {**inputs, **tensors}[layer.input.tensor][:, :: layer.stride[0], :: layer.stride[1]]
-        weights, bias = (before.tensors[one].data for one in (layer.weight.tensor, layer.bias))
-        sums = image.astype(float) @ np.reshape(weights, (layer.dims.C, layer.dims.K)) + np.ravel(bias)
-        exact = exact + sums * layer.scale * factor * add.scale
-    expected = np.clip(exact, 0 if add.activation == "relu" else -128, 127)
-    [out] = addition.outputs
-    assert noise_db(expected, found[out]) > noise_db(expected, tensors[out])
+def test_one_rounding_is_nearer_to_the_float_model_than_three(text: str, tmp_path: Path) -> None:
+    """Which ONNX Runtime computes; 1.0 to 1.9 dB."""
+    conversion = converted(text, target_of(16), tmp_path)[0]
+    after = realised_graph(conversion.graph, target_of(16), (joined_convolutions,), lambda *_: True)
+    one, three = (
+        compare(replace(conversion, graph=graph), np.random.default_rng(0)).sqnr_db
+        for graph in (after, conversion.graph)
+    )
+    assert one > three
