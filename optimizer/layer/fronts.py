@@ -53,9 +53,10 @@ class FrontCache:
         if space.site is not None:
             self._enumerated += 1
             found = front_on_loops(space, space.site)
-            if len(found) or space.site.setting.pinned is not None:
+            stays = space.site.setting.pinned is not None
+            if (len(found) and space.site.units != ("core_ws",)) or stays:
                 return found
-            return self.front(replace(space, site=None))
+            return _union([found, self.front(replace(space, site=None))])
         parts = space.by_lanes()
         if len(parts) > 1:
             return _union([self.front(part) for part in parts])
