@@ -200,7 +200,7 @@ def _judge(
 ) -> Verdict:
     try:
         path.write_bytes(model.SerializeToString())
-        conversion = convert(path, element=element, calibration=[_as_float32(feeds)])
+        conversion = convert(path, element=element, calibration=[_numbers(_as_float32(feeds))])
     except UnsupportedError as error:
         return Verdict(name, "refused", "; ".join(f"{p.op}: {p.reason}" for p in error.problems), operators)
     except ModelError as error:
@@ -228,6 +228,14 @@ def _judge(
 def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {
         name: array.astype(np.float32) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
+        for name, array in feeds.items()
+    }
+
+
+def _numbers(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Samples have no NaN: zeros stand for it."""
+    return {
+        name: np.where(np.isnan(array), array.dtype.type(0), array) if array.dtype.kind == "f" else array
         for name, array in feeds.items()
     }
 

@@ -83,6 +83,10 @@ def _strided(
     lowering.host(step, operator(loops), out, *operands)
 
 
+_MOST_RATIO = 8.0
+"""Steps of a sum in one of its coarser operand: the array rounds the other operand to these first."""
+
+
 def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float]:
     """A, B and C of out = C (A a + B b) with A, B <= 1, every step in float32."""
     m = max(np.float32(a), np.float32(b))
@@ -139,8 +143,9 @@ def _binary(
     )
     if function == "add" and whole:
         a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-        lowering.host(step, Add(a_scale, b_scale, scale, activation), out, a, b)
-        return
+        if a_scale == b_scale or scale <= _MOST_RATIO:
+            lowering.host(step, Add(a_scale, b_scale, scale, activation), out, a, b)
+            return
     scales = binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
     lowering.host(step, Binary(loops, function, *scales, activation), out, a, b)
 

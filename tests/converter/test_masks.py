@@ -51,6 +51,14 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
             ("Expand", ["m4", "heads"], "bias", {}),
             ("Add", ["scores", "bias"], "masked", {}),
         ],
+        "windowed": [
+            ("Unsqueeze", ["mask", "axes"], "m4", {}),
+            ("Cast", ["m4"], "look", {"to": TensorProto.BOOL}),
+            ("Where", ["look", "zero", "lowest"], "bias", {}),
+            ("Add", ["bias", "causal"], "earlier", {}),
+            ("Add", ["earlier", "window"], "near", {}),
+            ("Add", ["scores", "near"], "masked", {}),
+        ],
     }[how]
     steps = [
         ("Transpose", ["x"], "t", {"perm": [0, 1, 3, 2]}),
@@ -67,6 +75,8 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
         "none": np.int64(0),
         "zeros": np.zeros((batch, LENGTH), np.float32),
         "heads": np.array([batch, HEADS, 1, LENGTH]),
+        "causal": np.triu(np.full((LENGTH, LENGTH), lowest, np.float32), 1),
+        "window": np.tril(np.full((batch, 1, LENGTH, LENGTH), lowest, np.float32), -4),
     }
     shape = (batch, HEADS, LENGTH, WIDTH)
     graph = helper.make_graph(
@@ -83,7 +93,7 @@ def _attention(how: str, batch: int, lowest: float = LOWEST) -> onnx.ModelProto:
 
 
 _BLANKED = [(how, LOWEST) for how in ("added", "chosen", "filled", "kept", "spread")]
-_BLANKED += [(how, -np.inf) for how in ("chosen", "filled", "kept", "spread")]
+_BLANKED += [(how, -np.inf) for how in ("chosen", "filled", "kept", "spread", "windowed")]
 
 
 @pytest.mark.parametrize(("how", "lowest"), _BLANKED)
