@@ -234,10 +234,7 @@ def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _numbers(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Samples have no NaN: zeros stand for it."""
-    return {
-        name: np.where(np.isnan(array), array.dtype.type(0), array) if array.dtype.kind == "f" else array
-        for name, array in feeds.items()
-    }
+    return {name: np.nan_to_num(array, posinf=np.inf, neginf=-np.inf) for name, array in feeds.items()}
 
 
 def float_error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: list[Any]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from math import isfinite
@@ -116,12 +116,13 @@ class Realiser:
         def realised(names: Collection[str]) -> Graph:
             return realised_graph(graph, target, CLOSE, _of(names, cheaper))
 
-        def gained(names: Collection[str]) -> float:
+        @cache  # (a run of the whole reference, and starts have sets in common)
+        def gained(names: frozenset[str]) -> float:
             """By the outputs, in dB."""
             after = self._accuracy(realised(names))
             return min((after[name] - before[name] for name in before if name in after), default=0.0)
 
-        def is_kept(names: Collection[str]) -> bool:
+        def is_kept(names: frozenset[str]) -> bool:
             return gained(names) >= -MOST_LOST_DB
 
         def first(sets: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -137,7 +138,7 @@ class Realiser:
         kept = first(most_first(gains))
         if not kept:
             starts = [kept, first(every - {name} for name in sorted(gains, key=gains.__getitem__))]
-            for objective in get_args(Objective):
+            for objective in (other for other in get_args(Objective) if other != search.objective):
                 liked = _gains(graph, target, Cheaper(graph, target, replace(search, objective=objective)))
                 starts.append(first(most_first({name: liked[name] for name in liked if name in every})))
             kept = max(

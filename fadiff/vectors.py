@@ -253,10 +253,9 @@ def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray
     """The inputs with the states that the float model reaches."""
     from fadiff.converter.read.states import in_sequence
 
-    shapes = {name: entry for name, entry in conversion.program.interface.items() if name not in inputs}
     count = len(next(iter(inputs.values())))
     steps = [nth(inputs, i) for i in range(count)]
-    found = in_sequence(conversion.program, shapes, steps, onnx_states(conversion.graph))
+    found = in_sequence(conversion.program, steps, onnx_states(conversion.graph))
     return {name: np.stack([step[name] for step in found]) for name in conversion.program.interface}
 
 

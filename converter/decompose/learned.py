@@ -74,9 +74,7 @@ def known_columns(program: Program, node: Node) -> str | None:
     if widths is None:
         widths = [len(node.attributes["coefficients"]) // max(1, _rows(node))]
     for name, width in zip(node.inputs, widths, strict=False):
-        shape = program.shapes.get(
-            name, (1, width)
-        )  # (unknown behind others that are written as standard ones)
+        shape = program.shapes.get(name, (1, width))  # (unknown behind others that are written anew)
         if len(shape) != 2 or shape[1] != width:
             return f"its input {name} has shape {shape}"
     return None if len(widths) == len(node.inputs) else f"it has {len(node.inputs)} inputs"

@@ -91,9 +91,8 @@ class _Quant:
     def _constant(self, values: np.ndarray, scale: np.ndarray, centre: int, limits: tuple[int, int]) -> Value:
         steps = np.clip(np.rint(values.astype(np.float32) / scale + centre), *limits) - centre
         axes = [i for i, size in enumerate(scale.shape) if size > 1]
-        if len(axes) > 1 or np.any(
-            steps != np.clip(steps, -128, 127)
-        ):  # a bias, or scales along several axes
+        is_wide = np.any(steps != np.clip(steps, -128, 127))  # a bias
+        if is_wide or len(axes) > 1:
             return self.edit.constant(f"{self.node.output[0]}.values", (steps * scale).astype(np.float32))
         axis = {"axis": values.ndim - scale.ndim + axes[0]} if axes else {}
         return self._integers(steps.astype(np.int8), scale.reshape(-1 if axes else ()), **axis)

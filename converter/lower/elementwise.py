@@ -19,6 +19,9 @@ from fadiff.converter.lower.constraints import Constraint, Lower, Operator
 from fadiff.converter.lower.context import Lowering
 from fadiff.converter.plan.plan import Step
 
+_MOST_RATIO = 8.0
+"""Steps of a sum in one of its coarser operand: the array rounds the other operand to these first."""
+
 
 def function_of(op: str) -> str:
     """The function of two numbers that an operator is: GreaterOrEqual greater_or_equal, BitwiseAnd and."""
@@ -83,10 +86,6 @@ def _strided(
     lowering.host(step, operator(loops), out, *operands)
 
 
-_MOST_RATIO = 8.0
-"""Steps of a sum in one of its coarser operand: the array rounds the other operand to these first."""
-
-
 def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float]:
     """A, B and C of out = C (A a + B b) with A, B <= 1, every step in float32."""
     m = max(np.float32(a), np.float32(b))
@@ -141,13 +140,11 @@ def _binary(
     whole = all(access == Access(0, (1,)) for access in loops.accesses) and all(
         lowering.is_whole(v) for v in (a, b, out)
     )
-    if function == "add" and whole:
-        a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-        if a_scale == b_scale or scale <= _MOST_RATIO:
-            lowering.host(step, Add(a_scale, b_scale, scale, activation), out, a, b)
-            return
     scales = binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-    lowering.host(step, Binary(loops, function, *scales, activation), out, a, b)
+    a_scale, b_scale, ratio = scales
+    is_added = function == "add" and whole and (a_scale == b_scale or ratio <= _MOST_RATIO)
+    operator = Add(*scales, activation) if is_added else Binary(loops, function, *scales, activation)
+    lowering.host(step, operator, out, a, b)
 
 
 def _is_zero(lowering: Lowering, value: StridedView) -> bool:

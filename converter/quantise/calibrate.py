@@ -95,19 +95,14 @@ class CalibrationData:
                 for sample in given
             ]
         if self.samples and not self.recorded:
-            self.samples = in_sequence(program, program.interface, self.samples, self.states)
+            self.samples = in_sequence(program, self.samples, self.states)
         return self.samples
 
     def draw(self, program: Program, seed: int, spans: Spans) -> Samples:
         """Random samples; with states a sequence of some length."""
         if not self.states:
             return random_samples(program, seed, spans)
-        return in_sequence(
-            program,
-            program.interface,
-            random_samples(program, seed, spans, RANDOM_STEPS),
-            self.states,
-        )
+        return in_sequence(program, random_samples(program, seed, spans, RANDOM_STEPS), self.states)
 
 
 def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) -> list[dict[str, np.ndarray]]:

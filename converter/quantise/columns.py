@@ -19,7 +19,7 @@ from fadiff.converter.ir.edit import Editor, content_of, input_of
 from fadiff.converter.ir.operators import outputs_first, pads_of
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import axis_before, input_chains, is_move
-from fadiff.converter.quantise.factors import by_inputs, multiplies
+from fadiff.converter.quantise.factors import by_inputs, divide_inputs, multiplies
 from fadiff.converter.quantise.ranges import activations
 from fadiff.converter.read.inputs import Samples
 
@@ -198,9 +198,7 @@ def _balance(
 
 def _take_back(edit: Editor, program: Program, node: Node, factor: np.ndarray, shift: np.ndarray) -> None:
     weight = program.constants[node.inputs[1]]
-    edit.change_constant(
-        node, 1, lambda array: by_inputs(node, array, 1 / factor.astype(np.float64)).astype(np.float32)
-    )
+    divide_inputs(edit, node, factor)
     if np.any(shift != 0):
         shifted = by_inputs(node, weight, shift.astype(np.float64))
         _add(edit, program, node, outputs_first(node, shifted).sum(1))

@@ -67,6 +67,7 @@ def _multiply(edit: Editor, node: Node, place: int, factors: np.ndarray) -> None
     edit.change_constant(node, place, lambda array: np.asarray(array * factors, np.float32))
 
 
-def set_weights(edit: Editor, product: Node, weights: np.ndarray) -> None:
-    """Give a product other weights, for this reader only."""
-    edit.change_constant(product, 1, lambda _: weights.astype(np.float32))
+def divide_inputs(edit: Editor, product: Node, factors: np.ndarray) -> None:
+    """Divide the weights of each input channel, as they are by now, for this reader only."""
+    inverse = 1 / factors.astype(np.float64)
+    edit.change_constant(product, 1, lambda array: by_inputs(product, array, inverse).astype(np.float32))

@@ -24,14 +24,13 @@ from fadiff.converter.ir.operators import channel_axis, is_a
 from fadiff.converter.ir.program import Node, Program
 from fadiff.converter.plan.inputs import is_move, output_chains
 from fadiff.converter.quantise.factors import (
-    by_inputs,
+    divide_inputs,
     largest_of_inputs,
     largest_of_outputs,
     multiplies,
     multiply_outputs,
-    set_weights,
 )
-from fadiff.converter.quantise.ranges import activations
+from fadiff.converter.quantise.ranges import maxima
 from fadiff.converter.read.inputs import Samples
 
 _LINEAR = ARITHMETIC | Kind.HOMOGENEOUS
@@ -68,12 +67,7 @@ def enlarge_parts(file: str, program: Program, samples: Samples) -> tuple[onnx.M
     values = [output for found in parted for output in found.columns]
     values += [name for join in joins for name in join.inputs] + [end.value for end in ends.values()]
     axes = {end.value: end.axis for end in ends.values()}
-    largest: dict[str, np.ndarray] = {}
-    for name, array in activations(file, program, samples, list(dict.fromkeys(values))):
-        kept = axes.get(name)
-        over = tuple(i for i in range(array.ndim) if i != kept)
-        size = np.abs(array).max(over, initial=0.0)
-        largest[name] = np.maximum(largest.get(name, size), size)
+    largest = maxima(file, program, samples, {name: axes.get(name) for name in values})
     sizes = {name: float(size.max(initial=0.0)) for name, size in largest.items()}
     done = list[str]()
     edit = Editor(program.model)
@@ -181,8 +175,7 @@ def _enlarge_joined(
     readers = program.consumers(join.outputs[0])
     ends = np.cumsum([program.shapes[name][axis] for name in join.inputs]).tolist()
     starts = [0, *ends[:-1]]
-    read = [program.constants[reader.inputs[1]] for reader in readers]
-    rows = [largest_of_inputs(reader, weight) for reader, weight in zip(readers, read, strict=True)]
+    rows = [largest_of_inputs(reader, program.constants[reader.inputs[1]]) for reader in readers]
     top = max(range(len(ends)), key=lambda i: largest[join.inputs[i]])
     factors = np.ones(ends[-1], np.float32)
     done = list[str]()
@@ -203,8 +196,8 @@ def _enlarge_joined(
             else:
                 _multiply(edit, join, i, factor)
             done.append(name)
-    for reader, weight in zip(readers, read, strict=True) if done else ():
-        set_weights(edit, reader, by_inputs(reader, weight, 1 / factors))
+    for reader in readers if done else ():
+        divide_inputs(edit, reader, factors)
     return done
 
 

@@ -118,9 +118,21 @@ def channel_maxima(
     Raises:
         ModelError: the samples do not fit the model.
     """
+    return maxima(file, program, samples, dict.fromkeys(values, 1))
+
+
+def maxima(
+    file: str, program: Program, samples: Samples, axes: Mapping[str, int | None]
+) -> dict[str, np.ndarray]:
+    """The largest magnitude that each index of an axis of some values took, or all of a value (None).
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
     found: dict[str, np.ndarray] = {}
-    for name, array in activations(file, program, samples, values):
-        largest = np.abs(array).max((0, *range(2, array.ndim)))
+    for name, array in activations(file, program, samples, axes):
+        others = tuple(axis for axis in range(array.ndim) if axis != axes[name])
+        largest = np.abs(array).max(others, initial=0.0)
         found[name] = np.maximum(found.get(name, largest), largest)
     return found
 

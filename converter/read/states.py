@@ -12,7 +12,7 @@ from fadiff.converter.errors import ModelError
 from fadiff.converter.ir.program import Program
 from fadiff.converter.ir.recurrence import Arrays, State, chained
 from fadiff.converter.names import did_you_mean
-from fadiff.converter.read.inputs import Samples, Wanted
+from fadiff.converter.read.inputs import Samples
 from fadiff.converter.read.runtime import explaining, open_session, run_model
 
 _BEFORE = frozenset(("past", "prev", "previous", "old", "last"))
@@ -131,19 +131,18 @@ def _words(name: str) -> set[str]:
     return set(_split(name))
 
 
-def in_sequence(program: Program, shapes: Wanted, steps: Samples, states: Sequence[State]) -> Samples:
+def in_sequence(program: Program, steps: Samples, states: Sequence[State]) -> Samples:
     """Inputs of consecutive steps with the states that the float model reaches, from zero.
 
     Args:
         program: the float model.
-        shapes: of the states' inputs, with their types.
         steps: the other inputs by name.
         states: by ONNX name.
 
     Raises:
         ModelError: ONNX Runtime cannot run the model on them.
     """
-    zeros = {state.input: np.zeros(*shapes[state.input]) for state in states}
+    zeros = {state.input: np.zeros(*program.interface[state.input]) for state in states}
     run = runner(program, [state.output for state in states])
     return [dict(inputs) for inputs, _ in chained(run, ({**step, **zeros} for step in steps), states)]
 

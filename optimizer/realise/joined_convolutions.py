@@ -1,8 +1,9 @@
 """A sum of two 1 x 1 convolutions (a residual block and its shortcut) as one of the channels of both inputs.
 
 The array adds up what two stores and an addition did, and rounds once instead of three times.  Both products
-need one step, so the weights of the finer one are rounded to the coarser's.  What writes an input that nobody
-else reads writes it beside the other; else it is copied there, pixels that a stride leaves out not.
+need one step, so the weights of the finer one are rounded to the coarser's, and its input is stored coarser
+where a layer of the array writes it for nobody else.  Such a layer writes beside the other input; else the
+input is copied there, pixels that a stride leaves out not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fadiff.converter.ir.builder import weight_view
+from fadiff.converter.ir.builder import image_view, weight_view
 from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from fadiff.converter.ir.host import Add, Copy
 from fadiff.converter.ir.loops import Access, Loops
@@ -47,12 +48,12 @@ def joined_convolutions(graph: Graph, layer: Layer, target: Target) -> Realised 
     if first.layer.output.strides != second.layer.output.strides:
         return None
     d, step = first.layer.dims, max(first.step, second.step)
-    channels = first.layer.dims.C + second.layer.dims.C
+    channels = d.C + second.layer.dims.C
     beside = Tensor(
         f"{layer.name}.beside", (1, d.P, d.Q, channels), "int8", graph.tensors[first.layer.input.tensor].scale
     )
     writers, values = list[Layer](), list[np.ndarray]()
-    for one, before in ((first, 0), (second, first.layer.dims.C)):
+    for one, before in ((first, 0), (second, d.C)):
         writer, finer = _written_beside(graph, one.layer, beside, before), one.step / step
         if isinstance(writer, TensorCoreLayer):  # what is lost is shared by inputs and weights
             coarser = float(np.float32(finer**0.5))
@@ -73,7 +74,7 @@ def joined_convolutions(graph: Graph, layer: Layer, target: Target) -> Realised 
         first.layer,
         name=layer.name,
         dims=dims,
-        input=View(beside.name, 0, (0, d.P * d.Q * channels, d.Q * channels, channels, 1)),
+        input=image_view(beside.name, (1, d.P, d.Q, channels)),
         weight=weight_view(weight.name, dims),
         output=replace(first.layer.output, tensor=out.name),
         input_size=(d.P, d.Q),

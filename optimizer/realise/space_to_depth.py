@@ -79,9 +79,8 @@ def in_space_to_depth(graph: Graph, layer: Layer, target: Target) -> Realised | 
             Access(start + row * step * d.C, (line, square, 1)),
         )
         layers.append(HostLayer(f"{pixels.name}.{row}", Copy(loops), (x.name,), (pixels.name,)))
-    unused, last = (
-        n * d.C for n in (of_step[1], beside * step - of_step[1] - d.S)
-    )  # by a window, at its ends
+    # Channels that no window reaches, at both ends of one.
+    unused, last = of_step[1] * d.C, (beside * step - of_step[1] - d.S) * d.C
     dims = replace(d, R=taps, S=1, C=beside * square - unused - last)
     full = np.zeros((taps * step, beside * step, d.C, d.K), np.int8)
     full[of_step[0] : of_step[0] + d.R, of_step[1] : of_step[1] + d.S] = weight.data.reshape(

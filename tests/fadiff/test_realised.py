@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -28,6 +29,23 @@ def most_gained(graph: Graph) -> list[str]:
     target = load_target("gemmini-default")
     gains = _gains(graph, target, Cheaper(graph, target, FEWEST_CYCLES))
     return sorted(gains, key=gains.__getitem__, reverse=True)
+
+
+def judge(
+    monkeypatch: pytest.MonkeyPatch,
+    converted: Graph,
+    names: Sequence[str],
+    costs: Callable[[tuple[int, ...]], bool],
+) -> None:
+    """A dB is lost where these of the layers, by their places in `names`, are something else."""
+    before = {layer.name: layer.op for layer in converted.layers}
+
+    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
+        ops = {layer.name: layer.op for layer in graph.layers}
+        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
+        return {"y": -1.0 if costs(changed) else 0.0}
+
+    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +121,12 @@ def test_what_costs_accuracy_by_itself_is_tried_again_beside_others(
     target = load_target("gemmini-default")
     names = most_gained(conversion.graph)
 
-    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
-        before = {layer.name: layer.op for layer in conversion.graph.layers}
-        ops = {layer.name: layer.op for layer in graph.layers}
-        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
-        return {"y": -1.0 if len(changed) > 2 or changed in ((0,), (1, 2), (1, 3)) else 0.0}
-
-    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    judge(
+        monkeypatch,
+        conversion.graph,
+        names,
+        lambda changed: len(changed) > 2 or changed in ((0,), (1, 2), (1, 3)),
+    )
     monkeypatch.setattr("fadiff.realised.MOST_TRIED", 4)  # the sets of three or four that gain most
     found = Realiser(conversion, Console(verbosity=-1))(target, FEWEST_CYCLES)
     assert found.conversion.notes[-1].endswith("so 2 of 4: +0.0 dB")
@@ -123,13 +140,7 @@ def test_one_that_costs_too_much_beside_all_others_is_left_out(
     conversion, target = fadiff.converter.convert(model), load_target("gemmini-default")
     names = most_gained(conversion.graph)
 
-    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
-        before = {layer.name: layer.op for layer in conversion.graph.layers}
-        ops = {layer.name: layer.op for layer in graph.layers}
-        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
-        return {"y": -1.0 if 0 in changed and len(changed) > 1 else 0.0}
-
-    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    judge(monkeypatch, conversion.graph, names, lambda changed: 0 in changed and len(changed) > 1)
     found = Realiser(conversion, Console(verbosity=-1))(target, FEWEST_CYCLES)
     assert found.conversion.notes[-1].endswith(f"so all but {names[0]}: +0.0 dB")
     assert [record.layer for record in found.records if record.why == "less accurate"] == names[:1]
@@ -151,13 +162,7 @@ def test_what_another_objective_keeps_is_looked_at(model: Path, monkeypatch: pyt
     liked = {objective: {names[0]: 3.0, names[1]: 2.0, names[2]: 2.0} for objective in ("latency", "edp")}
     liked["energy"] = {names[1]: 2.0, names[2]: 2.0}
 
-    def accuracy(_: Realiser, graph: Graph) -> dict[str, float]:
-        before = {layer.name: layer.op for layer in conversion.graph.layers}
-        ops = {layer.name: layer.op for layer in graph.layers}
-        changed = tuple(at for at, name in enumerate(names) if ops.get(name) != before[name])
-        return {"y": -1.0 if 0 in changed and len(changed) > 1 else 0.0}
-
-    monkeypatch.setattr(Realiser, "_accuracy", accuracy)
+    judge(monkeypatch, conversion.graph, names, lambda changed: 0 in changed and len(changed) > 1)
     monkeypatch.setattr("fadiff.realised.MOST_TRIED", 3)  # all, and two of the sets of two
     monkeypatch.setattr(
         "fadiff.realised._gains", lambda graph, target, cheaper: liked[cheaper.settings.objective]
